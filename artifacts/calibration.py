@@ -1,0 +1,34 @@
+"""Efficiency factors fitted from measurements, used by the next schedule."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from artifacts.base import Document, Strict
+
+
+class Factor(Strict):
+    """Measured over predicted time of a task on a device class: multiply a predicted time by it."""
+
+    device_class: str
+    task: str
+    factor: float = Field(gt=0, le=1e6)
+    observations: int = Field(ge=1, description="iterations it was fitted on")
+    spread: float = Field(default=0.0, ge=0)
+
+
+class Calibration(Document):
+    """Made by validate. ``overhead_s`` is what an iteration takes beside its tasks."""
+
+    artifact: ClassVar[str] = "calibration"
+
+    factors: list[Factor]
+    overhead_s: float = Field(default=0.0, ge=0)
+    runs: int = Field(ge=1)
+    notes: list[str] = Field(default_factory=list)
+
+    def factor(self, *, task: str, device_class: str) -> float:
+        """The factor for a task on a class; 1 where nothing was learned."""
+        return next((f.factor for f in self.factors if f.task == task and f.device_class == device_class), 1.0)

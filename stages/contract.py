@@ -1,0 +1,179 @@
+"""How every stage is invoked, reports progress and fails.
+
+``python -m stages.<name> --request request.json``: the request names the store, the inputs by version, the parameters and the
+version to write. Events go to standard output as JSON lines, the last one is the outcome; everything libraries print goes to
+standard error. The exit status is the error's kind. SIGTERM stops within ten seconds and leaves no half version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from artifacts.base import Document, Strict, describe
+from artifacts.errors import HetrlError, InputError
+from artifacts.invocation import Log, Outcome, Progress, StageRequest
+from artifacts.manifest import Manifest, Producer, VersionRef
+from artifacts.store import Store, VersionWriter, open_store
+
+D = TypeVar("D", bound=Document)
+P = TypeVar("P", bound=Strict)
+
+
+class Stopped(BaseException):
+    """SIGTERM arrived: unwind, clean up, write nothing more."""
+
+
+class StageContext:
+    """What a stage works with: its inputs, its scratch folder, its voice, and the version it writes."""
+
+    def __init__(self, request: StageRequest, *, store: Store, out: TextIO) -> None:
+        self.request = request
+        self.store = store
+        self.workdir = Path(request.workdir)
+        self._out = out
+        self._lock = threading.Lock()
+        self._started = datetime.now(UTC)
+        self._writer: VersionWriter | None = None
+
+    # -- inputs ---------------------------------------------------------------------------------------------------
+    def has(self, name: str) -> bool:
+        return name in self.request.inputs
+
+    def input_ref(self, name: str) -> VersionRef:
+        try:
+            return self.request.inputs[name]
+        except KeyError:
+            raise InputError(f"stage {self.request.stage} needs input {name!r}, which the request does not name",
+                             fix="run the stages before it first") from None
+
+    def read(self, cls: type[D]) -> D:
+        """The input document of that kind, verified against its manifest."""
+        return self.store.read(self.input_ref(cls.artifact), cls)
+
+    def read_optional(self, cls: type[D]) -> D | None:
+        return self.read(cls) if self.has(cls.artifact) else None
+
+    def read_context(self, cls: type[D]) -> list[tuple[VersionRef, D]]:
+        """Earlier versions the request offers for comparison, newest first; one that is gone or damaged is left out, said so."""
+        found = []
+        for ref in self.request.context.get(cls.artifact, []):
+            try:
+                found.append((ref, self.store.read(ref, cls)))
+            except HetrlError as error:
+                self.log(f"left out {ref}: {error.message}", level="warning")
+        return found
+
+    def parameters(self, model: type[P]) -> P:
+        try:
+            return model.model_validate(self.request.parameters)
+        except ValidationError as error:
+            raise InputError(describe(error, where=f"parameters of stage {self.request.stage}", model=model)) from None
+
+    # -- voice ----------------------------------------------------------------------------------------------------
+    def emit(self, event: BaseModel) -> None:
+        with self._lock:
+            self._out.write(event.model_dump_json() + "\n")
+            self._out.flush()
+
+    def log(self, message: str, *, level: str = "info") -> None:
+        self.emit(Log(level=level, message=message))  # type: ignore[arg-type]
+
+    def progress(self, done: float, total: float, message: str = "", **values: float) -> None:
+        self.emit(Progress(done=done, total=total, message=message, values=values))
+
+    # -- output ---------------------------------------------------------------------------------------------------
+    @property
+    def writer(self) -> VersionWriter:
+        """The version being written; invisible to everyone until :func:`main` commits it."""
+        if self._writer is None:
+            self._writer = self.store.new_version(self.request.stage, self.request.version)
+        return self._writer
+
+    def write(self, document: Document) -> None:
+        self.writer.put_document(document)
+
+    def write_bytes(self, name: str, data: bytes, *, identity: str | None = None) -> None:
+        self.writer.put_bytes(name, data, identity=identity)
+
+    def commit(self, summary: dict[str, Any]) -> Manifest:
+        request = self.request
+        producer = Producer(hetrl=hetrl_version(), code_digest=request.code_digest, image_digest=request.image_digest,
+                            host=socket.gethostname(), runner=request.runner, run_id=request.run_id,
+                            started_at=self._started, finished_at=datetime.now(UTC))
+        manifest = self.writer.commit(inputs=request.inputs, context=request.context, parameters=request.parameters,
+                                      summary=summary, producer=producer)
+        self.store.publish(manifest.ref)
+        return manifest
+
+
+def hetrl_version() -> str:
+    try:
+        return version("hetrl")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def main(stage: str, run: Callable[[StageContext], dict[str, Any]], argv: list[str] | None = None) -> None:
+    """Run a stage from its request and exit with the status of what happened.
+
+    ``run`` reads its inputs, writes its documents through the context and returns a summary (a few figures).
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m stages.{stage}", description=f"The {stage} stage of HetRL.",
+                                     epilog=f"example: python -m stages.{stage} --request .hetrl/work/request.json")
+    parser.add_argument("--request", required=True, metavar="FILE", help="request of the stage, as JSON")
+    arguments = parser.parse_args(argv)
+    out = _claim_stdout()
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(_run(stage, run, arguments.request, out))
+
+
+def _run(stage: str, run: Callable[[StageContext], dict[str, Any]], request_path: str, out: TextIO) -> int:
+    def finish(outcome: Outcome, status: int) -> int:
+        out.write(outcome.model_dump_json() + "\n")
+        out.flush()
+        return status
+
+    try:
+        request = StageRequest.read(request_path)
+        if request.stage != stage:
+            raise InputError(f"{request_path} is a request for stage {request.stage!r}, not {stage!r}", fix=f"run python -m stages.{request.stage}")
+        Path(request.workdir).mkdir(parents=True, exist_ok=True)
+        context = StageContext(request, store=open_store(request.store, pipeline=request.pipeline), out=out)
+        summary = run(context)
+        manifest = context.commit(summary)
+        return finish(Outcome(status="ok", version=manifest.version, summary=summary), 0)
+    except HetrlError as error:
+        return finish(Outcome(status="error", kind=error.kind, message=error.message, fix=error.fix, details=error.details), error.exit_status)
+    except (Stopped, KeyboardInterrupt):
+        return finish(Outcome(status="error", kind="StageCrashed", message=f"stage {stage} was stopped; nothing was published"), 143)
+    except Exception as error:
+        traceback.print_exc()
+        return finish(Outcome(status="error", kind="StageCrashed", message=f"stage {stage} failed: {type(error).__name__}: {error}",
+                              fix="this is a bug or a broken installation; the traceback is in the stage's log"), 1)
+
+
+def _claim_stdout() -> TextIO:
+    """Keep standard output for events: whatever else writes to file descriptor 1 goes to standard error."""
+    sys.stdout.flush()
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return out
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Stopped
