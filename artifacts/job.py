@@ -101,9 +101,9 @@ class Optimizer(Strict):
 
 
 class Engine(Strict):
-    """What runs the training. ``verl`` is the real engine (on GPUs or on this CPU); ``simulator`` plays a described cluster."""
+    """What runs the training: verl, on GPUs or on this CPU."""
 
-    name: Literal["verl", "simulator"] = "verl"
+    name: Literal["verl"] = "verl"
     rollout: Literal["auto", "vllm", "hf"] = Field(default="auto", description="auto: vLLM on GPUs, the small Hugging Face server on a CPU")
     offload: bool = False
     recompute: Literal["none", "selective", "full"] = "none"
