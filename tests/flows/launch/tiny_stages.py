@@ -1,0 +1,128 @@
+"""Tiny stages that end in every way a stage can, and a collector of their events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from artifacts.invocation import Log, Outcome, Progress
+
+STAGES = {
+    "good": """
+        say(event="progress", done=1, total=2, message="half", values={"loss": 0.5})
+        say(event="log", level="info", message="working")
+        print("a library speaks", file=sys.stderr)
+        print("plain text on standard output")
+        outcome(status="ok", version=request["version"], summary={"workdir": request["workdir"], "cwd": os.getcwd()})
+    """,
+    "infeasible": """
+        outcome(status="error", kind="InfeasiblePlan", message="nothing fits", fix="add a GPU", details={"violations": ["memory"]})
+        sys.exit(3)
+    """,
+    "unheard": """
+        outcome(status="error", kind="NoSuchKind", message="odd")
+        sys.exit(1)
+    """,
+    "bug": """
+        raise ValueError("a bug in the stage")
+    """,
+    "silent": """
+        sys.exit(5)
+    """,
+    "killed": """
+        say(event="log", message="about to die")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    "late_crash": """
+        outcome(status="ok", version="v1")
+        os._exit(7)
+    """,
+    "polite": """
+        def stop(*_):
+            outcome(status="error", kind="StageCrashed", message="stopped, nothing was published")
+            sys.exit(143)
+        signal.signal(signal.SIGTERM, stop)
+        say(event="log", message="ready")
+        time.sleep(60)
+    """,
+    "stubborn": """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        say(event="log", message="ready")
+        time.sleep(60)
+    """,
+    "finishes_when_asked": """
+        def stop(*_):
+            outcome(status="ok", version="v9")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, stop)
+        say(event="log", message="ready")
+        time.sleep(60)
+    """,
+    "hangs_at_exit": """
+        outcome(status="ok", version="v2")
+        time.sleep(60)
+    """,
+    "leaves_children": """
+        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=new) for new in (False, True)]
+        outcome(status="ok", version="v3", summary={"pids": [c.pid for c in children]})
+    """,
+    "waits_with_children": """
+        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=new) for new in (False, True)]
+        say(event="log", message="pids " + " ".join(str(p) for p in [os.getpid(), *(c.pid for c in children)]))
+        time.sleep(60)
+    """,
+    "noisy": """
+        raw = os.fdopen(1, "wb", closefd=False)
+        raw.write(b"\\xff\\xfe not utf-8 \\xe2\\x82\\n")
+        raw.write(b"x" * (5 * 2**20) + b"\\n")
+        for n in range(20000):
+            raw.write(b'{"event":"log","level":"debug","message":"line %d"}\\n' % n)
+        raw.write(b'{"event":"log","message":\\n{"event":"nonsense"}\\n10%\\r20%\\r30%\\r\\n')
+        raw.flush()
+        for piece in ('{"event":"log","mess', 'age":"in pieces \\u20ac'.encode()[:-1], '\\u20ac'.encode()[-1:], '"}\\n'):
+            raw.write(piece if isinstance(piece, bytes) else piece.encode()); raw.flush(); time.sleep(0.02)
+        sys.stderr.write("e" * 100000 + "\\n"); sys.stderr.flush()
+        raw.write(b'{"event":"outcome","status":"error","kind":"InputError","message":"not the last"}\\n')
+        raw.write(b'{"event":"outcome","status":"ok","version":"v4"}'); raw.flush()  # no line end
+    """,
+    "leaky": """
+        say(event="log", message="the secret is " + os.environ["AWS_SECRET_ACCESS_KEY"])
+        print("again " + os.environ["AWS_SECRET_ACCESS_KEY"], file=sys.stderr)
+        outcome(status="ok", version="v5")
+    """,
+}
+
+PREAMBLE = """
+import json, os, signal, subprocess, sys, time
+request = json.load(open(sys.argv[sys.argv.index("--request") + 1]))
+def say(**event): print(json.dumps(event), flush=True)
+def outcome(**fields): say(event="outcome", **fields)
+"""
+
+
+def stage_source(name: str) -> str:
+    """The program of a tiny stage."""
+    lines = STAGES[name].strip("\n").split("\n")
+    return PREAMBLE + "\n".join(line[8:] for line in lines) + "\n"
+
+def write_stages(root: Path) -> Path:
+    """Lay the tiny stages out below ``root`` as a checkout would be."""
+    (root / "artifacts").mkdir()
+    (root / "stages").mkdir()
+    (root / "stages" / "__init__.py").write_text("")
+    for name in STAGES:
+        package = root / "stages" / name
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "__main__.py").write_text(stage_source(name))
+    return root
+
+
+class Events(list[Log | Progress | Outcome]):
+    """Collects events; ``logs`` are the messages of log lines."""
+
+    def __call__(self, event: Log | Progress | Outcome) -> None:
+        self.append(event)
+
+    @property
+    def logs(self) -> list[str]:
+        return [e.message for e in self if isinstance(e, Log)]
