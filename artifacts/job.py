@@ -199,7 +199,8 @@ def load_job(path: str, overrides: list[str] | None = None) -> Job:
         _set(data, override)
     models = data.get("models")
     if isinstance(models, dict):
-        data["models"] = {r: model_by_name(m, where=f"{path}: models.{r}").model_dump() if isinstance(m, str) else m for r, m in models.items()}
+        data["models"] = {role: model_by_name(m, where=f"{path}: models.{role}").model_dump() if isinstance(m, str) else m
+                          for role, m in models.items()}
     return Job.parse(data, where=str(path))
 
 

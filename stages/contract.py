@@ -16,7 +16,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, TypeVar
@@ -28,6 +27,7 @@ from artifacts.errors import HetrlError, InputError
 from artifacts.invocation import Log, Outcome, Progress, StageRequest
 from artifacts.manifest import Manifest, Producer, VersionRef
 from artifacts.store import Store, VersionWriter, open_store
+from artifacts.version import hetrl_version
 
 D = TypeVar("D", bound=Document)
 P = TypeVar("P", bound=Strict)
@@ -120,13 +120,6 @@ class StageContext:
         return manifest
 
 
-def hetrl_version() -> str:
-    try:
-        return version("hetrl")
-    except PackageNotFoundError:
-        return "0+source"
-
-
 def main(stage: str, run: Callable[[StageContext], dict[str, Any]], argv: list[str] | None = None) -> None:
     """Run a stage from its request and exit with the status of what happened.
 
@@ -150,20 +143,24 @@ def _run(stage: str, run: Callable[[StageContext], dict[str, Any]], request_path
     try:
         request = StageRequest.read(request_path)
         if request.stage != stage:
-            raise InputError(f"{request_path} is a request for stage {request.stage!r}, not {stage!r}", fix=f"run python -m stages.{request.stage}")
+            raise InputError(f"{request_path} is a request for stage {request.stage!r}, not {stage!r}",
+                             fix=f"run python -m stages.{request.stage}")
         Path(request.workdir).mkdir(parents=True, exist_ok=True)
         context = StageContext(request, store=open_store(request.store, pipeline=request.pipeline), out=out)
         summary = run(context)
         manifest = context.commit(summary)
         return finish(Outcome(status="ok", version=manifest.version, summary=summary), 0)
     except HetrlError as error:
-        return finish(Outcome(status="error", kind=error.kind, message=error.message, fix=error.fix, details=error.details), error.exit_status)
+        failed = Outcome(status="error", kind=error.kind, message=error.message, fix=error.fix, details=error.details)
+        return finish(failed, error.exit_status)
     except (Stopped, KeyboardInterrupt):
-        return finish(Outcome(status="error", kind="StageCrashed", message=f"stage {stage} was stopped; nothing was published"), 143)
+        stopped = Outcome(status="error", kind="StageCrashed", message=f"stage {stage} was stopped; nothing was published")
+        return finish(stopped, 143)
     except Exception as error:
         traceback.print_exc()
-        return finish(Outcome(status="error", kind="StageCrashed", message=f"stage {stage} failed: {type(error).__name__}: {error}",
-                              fix="this is a bug or a broken installation; the traceback is in the stage's log"), 1)
+        broken = Outcome(status="error", kind="StageCrashed", message=f"stage {stage} failed: {type(error).__name__}: {error}",
+                         fix="this is a bug or a broken installation; the traceback is in the stage's log")
+        return finish(broken, 1)
 
 
 def _claim_stdout() -> TextIO:

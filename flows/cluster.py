@@ -1,0 +1,30 @@
+"""Which cluster a run is for: what the user typed, as the parameters of the profile stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from artifacts.base import read_text
+from artifacts.errors import InputError
+
+
+def profile_parameters(cluster: str) -> dict[str, Any]:
+    """``local`` (this machine), ``ray:auto`` or ``ray://…`` (a live Ray cluster), or the path of a YAML inventory.
+
+    An inventory's text goes into the parameters, so that the stage needs nothing but its request, and an edited file is a
+    changed parameter.
+    """
+    if cluster == "local":
+        return {"cluster": {"kind": "local"}}
+    if cluster.startswith("ray:"):
+        return {"cluster": {"kind": "ray", "address": "auto" if cluster == "ray:auto" else cluster}}
+    if not Path(cluster).is_file():
+        raise InputError(f"there is no cluster {cluster!r}",
+                         fix="give local, ray:auto, ray://host:port, or the path of an inventory (examples: infra/clusters/)")
+    return {"cluster": {"kind": "inventory", "text": read_text(cluster), "where": Path(cluster).name}}
+
+
+def is_live(parameters: dict[str, Any]) -> bool:
+    """Whether the cluster has to be measured anew at every run; an inventory says the same until it is edited."""
+    return bool(parameters["cluster"]["kind"] != "inventory")

@@ -1,0 +1,62 @@
+"""Finds, in the store, what the stages before the first selected one have made, by lineage: a run goes on from one consistent history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from artifacts.errors import InputError
+from artifacts.manifest import Manifest, VersionRef
+from artifacts.store import Store
+from flows.graph import FILE, MAKER, ORDER, StageName
+
+
+class Upstream:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def recent(self, stage: str, count: int) -> list[Manifest]:
+        """The last published versions of a stage, newest first, each once."""
+        refs = list(dict.fromkeys(reversed(self._store.history(stage))))[:count]
+        return [self._store.manifest(ref) for ref in refs]
+
+    def latest_with(self, stage: str, file: str, *, look_back: int = 20) -> VersionRef | None:
+        """The newest version of a stage that holds a file."""
+        return next((m.ref for m in self.recent(stage, look_back) if file in m.files), None)
+
+    def before(self, first: StageName, *, cluster: dict[str, Any] | None, topology: str) -> dict[str, VersionRef]:
+        """Artifact → version for all that was made before ``first``; empty when ``first`` is the first stage.
+
+        Raises ``InputError`` when nothing was made, or not for that cluster.
+        """
+        index = ORDER.index(first)
+        if index == 0:
+            return {}
+        previous = ORDER[index - 1]
+        if topology:
+            if previous != "profile":
+                raise InputError("a topology can be chosen only when the run starts at schedule", fix="add --from schedule")
+            return self.made_by(self._by_prefix("profile", topology))
+        for manifest in self.recent(previous, 50):
+            if previous != "profile" or cluster is None or manifest.parameters.get("cluster") == cluster.get("cluster"):
+                return self._with_lineage(manifest)
+        what = "for this cluster " if previous == "profile" and self.recent(previous, 1) else ""
+        raise InputError(f"there is no version of {previous} {what}in the store to go on from", fix=f"run from {previous} first")
+
+    def _by_prefix(self, stage: str, prefix: str) -> Manifest:
+        matching = [ref for ref in self._store.versions(stage) if ref.version.startswith(prefix.removeprefix(f"{stage}@"))]
+        if len(matching) != 1:
+            raise InputError(f"{len(matching)} versions of {stage} start with {prefix[:40]!r}", fix=f"see hetrl artifacts ls {stage}")
+        return self._store.manifest(matching[0])
+
+    def _with_lineage(self, manifest: Manifest) -> dict[str, VersionRef]:
+        known = self.made_by(manifest)
+        for name, ref in manifest.inputs.items():
+            if name == "calibration":
+                continue
+            for artifact, source in self._with_lineage(self._store.manifest(ref)).items():
+                known.setdefault(artifact, source)
+        return known
+
+    @staticmethod
+    def made_by(manifest: Manifest) -> dict[str, VersionRef]:
+        return {artifact: manifest.ref for artifact, maker in MAKER.items() if maker == manifest.stage and FILE[artifact] in manifest.files}
