@@ -86,7 +86,7 @@ def sweep_attempts(
     """
     oldest = time.time() - older_than_s
     folders: dict[str, dict[str, float]] = {}
-    for info in backend.list(layout.stage(stage)):
+    for info in backend.objects(layout.stage(stage)):
         parts = info.key.split("/")
         if len(parts) == 4 and parts[2] != "history":
             folders.setdefault(parts[2], {})[info.key] = info.modified_s

@@ -37,7 +37,7 @@ class Backend(Protocol):
         """The object piece by piece, for what does not fit in memory; None when there is no such object."""
         ...
 
-    def list(self, folder: str) -> list[ObjectInfo]:
+    def objects(self, folder: str) -> list[ObjectInfo]:
         """All objects below ``folder`` ('' for the root), sorted by key."""
         ...
 

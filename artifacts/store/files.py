@@ -62,7 +62,7 @@ class FileBackend:
             except OSError as error:
                 self._fail("read", key, error)
 
-    def list(self, folder: str) -> list[ObjectInfo]:
+    def objects(self, folder: str) -> list[ObjectInfo]:
         top = self._path(folder) if folder else self.root
         found = []
         for directory, names, files in os.walk(top, onerror=lambda error: self._ignore_absent(folder, error)):

@@ -19,7 +19,7 @@ class NumberedLog(Generic[D]):
 
     def numbers(self) -> list[int]:
         """The numbers there are, rising."""
-        found = (number_of(info.key) for info in self._backend.list(self._folder))
+        found = (number_of(info.key) for info in self._backend.objects(self._folder))
         return sorted(number for number in found if number is not None)
 
     def read(self, number: int) -> D:

@@ -60,7 +60,7 @@ class S3Backend:
         with self._explained("read", key):
             yield from body.iter_chunks(CHUNK_BYTES)
 
-    def list(self, folder: str) -> list[ObjectInfo]:
+    def objects(self, folder: str) -> list[ObjectInfo]:
         top, found = self._folder(folder), []
         cut = len(self.prefix) + 1 if self.prefix else 0
         for page in self._pages(folder, Prefix=top):
@@ -150,7 +150,7 @@ class S3Backend:
         """For files beyond one PUT. Not conditional: the writer gives these a key nobody else has."""
         parts = TransferConfig(multipart_chunksize=64 << 20, multipart_threshold=1, max_concurrency=4)
         with self._explained("write", key):
-            if any(info.key == key for info in self.list(os.path.dirname(key))):
+            if any(info.key == key for info in self.objects(os.path.dirname(key))):
                 return False
             self._client.upload_file(str(path), self.bucket, self._key(key), Config=parts)
         return True

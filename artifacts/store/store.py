@@ -182,7 +182,7 @@ class Store:
     def versions(self, stage: str) -> list[VersionRef]:
         """Committed versions, oldest first by the time of their commit."""
         found = []
-        for info in self.backend.list(self.layout.stage(stage)):
+        for info in self.backend.objects(self.layout.stage(stage)):
             parts = info.key.split("/")
             if len(parts) == 4 and parts[3] == MANIFEST and parts[2] != HISTORY:
                 found.append((info.modified_s, parts[2]))

@@ -99,7 +99,7 @@ class VersionWriter:
 
     def _check_stored(self) -> None:
         """A sweep with too short a bound may have taken files of a slow attempt: better no commit than a broken one."""
-        sizes = {info.key: info.size_bytes for info in self._backend.list(self._folder)}
+        sizes = {info.key: info.size_bytes for info in self._backend.objects(self._folder)}
         for name, entry in self._files.items():
             if sizes.get(f"{self._folder}/{entry.key}") != entry.size_bytes:
                 raise StoreError(f"{self._backend.url}/{self._folder}/{entry.key} ({name}) is gone before the commit",
