@@ -18,7 +18,7 @@ from flows.launch.base import OnEvent
 LINE_LIMIT = 4 * 2**20
 TAIL_LINES = 30
 _SHOWN_CHARS = 300
-_SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|API_KEY|CREDENTIAL", re.IGNORECASE)
+SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|API_KEY|CREDENTIAL", re.IGNORECASE)
 
 
 class Lines:
@@ -70,7 +70,8 @@ class Output:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._lines = {"stdout": Lines(), "stderr": Lines()}
         self._secrets = secret_values()
-        self._log = log_path.open("w", encoding="utf-8", errors="replace", buffering=1)
+        log_path.unlink(missing_ok=True)  # never written through a link that an earlier stage left there
+        self._log = log_path.open("x", encoding="utf-8", errors="replace", buffering=1)
 
     @property
     def tail(self) -> list[str]:
@@ -100,8 +101,7 @@ class Output:
         self._on_event(Log(level=level, message=message))
 
     def _line(self, stream: str, line: str) -> None:
-        for secret in self._secrets:
-            line = line.replace(secret, "***")
+        line = blank(line, self._secrets)
         if not self._log.closed:
             self._log.write(line + "\n")
         event = parse_event(line) if stream == "stdout" else Log(level="debug", message=line)
@@ -152,7 +152,13 @@ def describe_exit(returncode: int) -> str:
     return f"was ended by {name}{hint}"
 
 
+def blank(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
+
+
 def secret_values() -> list[str]:
     """Values in this process's environment that must not be shown; short ones are left out, they match by chance."""
-    found = {value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= 8}
+    found = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
     return sorted(found, key=len, reverse=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import subprocess
 import time
@@ -17,10 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.launch.output import Output
 from flows.launch.owner import Owner
 
 VARIABLE = "HETRL_STAGE_RUN"
 _POLL_S = 0.05
+_DRAIN_S = 1.0
 _STRAY_GRACE_S = 2.0
 
 
@@ -51,49 +54,70 @@ class Mark:
 
 
 class Group:
-    """A stage's process, leader of its own session and process group, and everything that came from it."""
+    """A stage's process, leader of its own session and process group, and everything that came from it (a ``Running``)."""
 
     def __init__(self, command: list[str], *, cwd: Path, env: dict[str, str], mark: Mark) -> None:
         self._mark = mark
         self._process = subprocess.Popen(command, cwd=cwd, env={**env, VARIABLE: mark.to_json()}, stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-        assert self._process.stdout is not None and self._process.stderr is not None
-        self.streams = {"stdout": self._process.stdout.fileno(), "stderr": self._process.stderr.fileno()}
+        self._selector = selectors.DefaultSelector()
+        for name, stream in (("stdout", self._process.stdout), ("stderr", self._process.stderr)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ, name)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def read(self, output: Output, timeout_s: float) -> None:
+        if not self._selector.get_map():
+            time.sleep(min(timeout_s, _POLL_S))  # both streams are closed, the stage is about to end
+        else:
+            self._read(output, timeout_s)
 
-    def leader_ended(self) -> bool:
-        """Whether the stage's own process has ended. It stays unreaped, so its group's number cannot be given to another."""
+    def ended(self) -> bool:
+        """The stage's process stays unreaped until :meth:`end`, so its group's number cannot be given to another before."""
         if self._process.returncode is not None:
             return True
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def drain(self, output: Output) -> None:
+        """Take what is still in the pipes. A child that keeps them open and writes on is not waited for."""
+        until = time.monotonic() + _DRAIN_S
+        while time.monotonic() < until and self._read(output, 0.0):
+            pass
 
     def ask_to_stop(self) -> None:
-        """SIGTERM to the whole group."""
         self._signal(signal.SIGTERM)
 
     def end(self) -> int:
-        """End whatever is left, close the streams, and return the leader's status (negative: the signal)."""
-        if not self.leader_ended():
+        if not self.ended():
             self._signal(signal.SIGKILL)
-        self._end_rest()
+        end_marked(lambda mark: mark.token == self._mark.token, leave=self._process.pid)
+        self._signal(signal.SIGKILL)  # members of the group that lost the mark, or where there is no /proc
         returncode = self._process.wait()
+        self._selector.close()
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
         return returncode
 
-    def _end_rest(self) -> None:
-        """Members of the group and marked strays: SIGTERM, a short grace, SIGKILL."""
-        end_marked(lambda mark: mark.token == self._mark.token, leave=self.pid)
-        self._signal(signal.SIGKILL)
+    def reason(self) -> str:
+        return ""
+
+    def _read(self, output: Output, timeout_s: float) -> bool:
+        """One round; whether anything came."""
+        got = False
+        for key, _ in self._selector.select(timeout_s) if self._selector.get_map() else ():
+            data = os.read(key.fd, 1 << 16)
+            if data:
+                output.feed(key.data, data)
+                got = True
+            else:
+                self._selector.unregister(key.fileobj)
+        return got
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+                os.killpg(self._process.pid, number)
 
 
 def end_marked(wanted: Callable[[Mark], bool], *, leave: int = 0) -> list[str]:

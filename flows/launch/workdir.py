@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from artifacts.errors import InputError
 from artifacts.invocation import StageRequest
@@ -18,15 +17,12 @@ def prepare(request: StageRequest, *, seen_as: str | None = None) -> Path:
     """
     folder = Path(request.workdir).absolute()
     written = request.model_copy(update={"workdir": seen_as or str(folder)})
+    path = folder / REQUEST
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / REQUEST).write_text(written.to_json(), encoding="utf-8")
+        path.unlink(missing_ok=True)  # never written through a link that an earlier stage left there
+        with path.open("x", encoding="utf-8") as file:
+            file.write(written.to_json())
     except OSError as error:
         raise InputError(f"cannot write the stage's work folder {folder}: {error.strerror}", fix="choose a folder you may write") from None
     return folder
-
-
-def local_store(url: str) -> Path | None:
-    """The folder of a ``file://`` store; None for any other store."""
-    parts = urlsplit(url)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else None
