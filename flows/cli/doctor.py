@@ -1,0 +1,109 @@
+"""``hetrl doctor``: everything a run needs, one line each with the mend."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import typer
+from rich.console import Console
+
+from artifacts.errors import HetrlError
+from artifacts.store import open_store
+from artifacts.units import GIB, show_bytes
+from flows.launch import make_runner
+from flows.services import prefect
+from flows.session import default_store
+
+console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+ENGINE = {"torch": "2.13.0", "ray": "2.60.0", "verl": "0.9.1", "megatron-core": "0.16.1", "mbridge": "0.15.1"}
+
+
+def doctor(as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
+    """Check everything a run needs. Exit status 0 when the pipeline can run here with the process runner.
+
+    Example: hetrl doctor
+    """
+    checks: list[tuple[str, Callable[[], tuple[bool | None, str, str]]]] = [
+        ("python", _python), ("engine", _engine), ("memory", _memory), ("disk", _disk), ("shm", _shm), ("store", _store),
+        ("prefect", _prefect), ("docker", _docker), ("gpu", _gpu)]
+    results = {name: check() for name, check in checks}
+    for name, (ok, found, mend) in results.items():
+        mark = {True: "✓", False: "✗", None: "·"}[ok]
+        console.print(f"{mark} {name:8} {found}" + (f" → {mend}" if mend and ok is not True else ""), markup=False)
+    if as_json:
+        typer.echo(json.dumps({name: {"ok": ok, "found": found, "mend": mend} for name, (ok, found, mend) in results.items()}))
+    if any(ok is False for ok, _, _ in results.values()):
+        raise typer.Exit(1)
+
+
+def _python() -> tuple[bool, str, str]:
+    return sys.version_info[:2] == (3, 11), sys.version.split()[0], "HetRL's engine is tried on Python 3.11: make a virtual environment of it"
+
+
+def _engine() -> tuple[bool, str, str]:
+    found: dict[str, str] = {}
+    for name in ENGINE:
+        try:
+            found[name] = importlib.metadata.version(name).split("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "missing"
+    wrong = [f"{n} {found[n]} (needs {v})" for n, v in ENGINE.items() if found[n] != v]
+    return not wrong, ", ".join(wrong) or ", ".join(f"{n} {v}" for n, v in found.items()), "pip install -c infra/constraints.txt '.[engine-cpu]'"
+
+
+def _memory() -> tuple[bool, str, str]:
+    free = psutil.virtual_memory().available
+    return free > 4 * GIB, f"{show_bytes(free)} available", "the tiny job needs 4 GiB: close something"
+
+
+def _disk() -> tuple[bool, str, str]:
+    free = shutil.disk_usage(Path.cwd()).free
+    return free > 2 * GIB, f"{show_bytes(free)} free here", "free some disk: checkpoints and the store need room"
+
+
+def _shm() -> tuple[bool, str, str]:
+    free = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
+    return free > GIB // 2, f"{show_bytes(free)} of shared memory", "mount a larger /dev/shm (docker: --shm-size 2g)"
+
+
+def _store() -> tuple[bool, str, str]:
+    try:
+        url = default_store()
+        open_store(url).stages()
+    except HetrlError as error:
+        return False, error.message, error.fix
+    return True, url, ""
+
+
+def _prefect() -> tuple[bool | None, str, str]:
+    return (True, "a server answers", "") if prefect.healthy() else (None, "no server on the default port", "hetrl up (not needed for hetrl run)")
+
+
+def _docker() -> tuple[bool | None, str, str]:
+    try:
+        make_runner("docker")
+    except HetrlError as error:
+        return None, error.message, f"{error.fix} (not needed for --runner process)"
+    return True, "the engine answers", ""
+
+
+def _gpu() -> tuple[bool | None, str, str]:
+    if importlib.util.find_spec("pynvml") is None:
+        return None, "no NVIDIA library", "pip install nvidia-ml-py on a machine with GPUs"
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return None, f"no NVIDIA driver ({error})", "not needed on a CPU"
+    return True, f"{count} NVIDIA GPUs", ""

@@ -1,0 +1,158 @@
+"""One stage alone, on files: documents in, documents out, through the same request as everywhere."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from artifacts.calibration import Calibration
+from artifacts.deployment import Deployment
+from artifacts.errors import InputError
+from artifacts.invocation import StageRequest
+from artifacts.job import Job, load_job
+from artifacts.manifest import Manifest, Producer, VersionRef
+from artifacts.plan import Plan
+from artifacts.prediction import Prediction
+from artifacts.search import Search
+from artifacts.store import Store, open_store
+from artifacts.throughput import Throughput
+from artifacts.topology import Topology
+from artifacts.version import hetrl_version
+from flows.cli.progress import StageProgress
+from flows.cluster import profile_parameters
+from flows.graph import FILE, MAKER, StageName
+from flows.launch import make_runner
+from flows.pipeline import StepResult
+
+console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+OUT = typer.Option(..., "--out", help="Folder for what the stage makes.")
+JOB = typer.Option(..., "--job", help="Job file (YAML, or the JSON of a job artifact).")
+TOPOLOGY = typer.Option(..., "--topology", help="topology.json")
+PLAN = typer.Option(..., "--plan", help="plan.json")
+RUNNER = typer.Option("process", "--runner", help="process or docker.")
+SET = typer.Option([], "--set", help="Change one field of the job: --set batch.prompts=16.")
+JSON = typer.Option(False, "--json", help="The last line on standard output is one JSON object.")
+
+
+def profile(cluster: str = typer.Option("local", "--cluster", help="local, ray:auto, ray://host:port, or the path of an inventory."),
+            out: Path = OUT, runner: str = RUNNER, as_json: bool = JSON) -> None:
+    """Measure a cluster, or read an inventory, into a topology.
+
+    Example: hetrl profile --cluster local --out out/
+    """
+    _run("profile", {}, profile_parameters(cluster), out, runner, as_json)
+
+
+def schedule(topology: Path = TOPOLOGY, job: Path = JOB, out: Path = OUT,
+             calibration: Path = typer.Option(None, "--calibration", help="calibration.json"),
+             solver: str = typer.Option("auto", "--solver", help="auto, sha-ea or random."),
+             budget: str = typer.Option("", "--budget", help="Seconds (10s) or plan evaluations (5000)."),
+             seed: int = typer.Option(0, "--seed", help="Seed of the search."), overrides: list[str] = SET,
+             runner: str = RUNNER, as_json: bool = JSON) -> None:
+    """Find the best plan for a job on a topology: plan, prediction, search, report.
+
+    Example: hetrl schedule --topology out/topology.json --job infra/jobs/tiny-grpo.yaml --out out/
+    """
+    inputs: dict[str, Any] = {"job": _job(job, overrides), "topology": Topology.read(topology)}
+    if calibration:
+        inputs["calibration"] = Calibration.read(calibration)
+    parameters = {"solver": solver, "seed": seed} | ({"budget": budget} if budget else {})
+    _run("schedule", inputs, parameters, out, runner, as_json)
+
+
+def deploy(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN, out: Path = OUT, overrides: list[str] = SET,
+           runner: str = RUNNER, as_json: bool = JSON) -> None:
+    """Place every rank of a plan on its device and prove it.
+
+    Example: hetrl deploy --topology out/topology.json --job infra/jobs/tiny-grpo.yaml --plan out/plan.json --out out/
+    """
+    inputs = {"job": _job(job, overrides), "topology": Topology.read(topology), "plan": Plan.read(plan)}
+    _run("deploy", inputs, {}, out, runner, as_json)
+
+
+def train(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN,
+          deployment: Path = typer.Option(..., "--deployment", help="deployment.json"), out: Path = OUT, overrides: list[str] = SET,
+          runner: str = RUNNER, as_json: bool = JSON) -> None:
+    """Train under a deployment.
+
+    Example: hetrl train --topology out/topology.json --job J.yaml --plan out/plan.json --deployment out/deployment.json --out out/
+    """
+    inputs = {"job": _job(job, overrides), "topology": Topology.read(topology), "plan": Plan.read(plan), "deployment": Deployment.read(deployment)}
+    _run("train", inputs, {}, out, runner, as_json)
+
+
+def validate(folder: Path = typer.Option(..., "--from", help="Folder with the documents of the stages before, as --out made them."),
+             job: Path = JOB, out: Path = OUT, overrides: list[str] = SET, runner: str = RUNNER, as_json: bool = JSON) -> None:
+    """Compare a run with its prediction; fit the calibration.
+
+    Example: hetrl validate --from out/ --job infra/jobs/tiny-grpo.yaml --out out/
+    """
+    log = folder / FILE["throughput"]
+    inputs: dict[str, Any] = {"job": _job(job, overrides), "throughput": Throughput.from_jsonl(_bytes(log), where=str(log))}
+    for cls in (Topology, Plan, Prediction, Search, Deployment):
+        inputs[cls.artifact] = cls.read(folder / FILE[cls.artifact])
+    _run("validate", inputs, {}, out, runner, as_json)
+
+
+def _job(path: Path, overrides: list[str]) -> Job:
+    return load_job(str(path), overrides)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", fix="check the path") from None
+
+
+def _run(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], out: Path, runner: str, as_json: bool) -> None:
+    started = datetime.now(UTC)
+    launched = make_runner(runner)
+    with tempfile.TemporaryDirectory(prefix="hetrl-") as scratch:
+        url = (Path(scratch) / "store").as_uri()
+        store = open_store(url, pipeline="files")
+        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=_put(store, inputs), parameters=parameters,
+                               run_id=Path(scratch).name, runner=runner, workdir=str(Path(scratch) / "work"))
+        with StageProgress(stage, console) as progress:
+            done = launched.run(request, on_event=lambda event: progress.on_event(stage, event))
+            seconds = (datetime.now(UTC) - started).total_seconds()
+            progress.finish(StepResult(stage, "", False, seconds, str(out), done.outcome.summary))
+        manifest = store.manifest(VersionRef(stage=stage, version="out"))
+        _export(store, manifest, out)
+    if as_json:
+        made = {Path(name).stem: str(out / name) for name in manifest.files}
+        typer.echo(json.dumps(done.outcome.summary | made))
+
+
+def _put(store: Store, inputs: dict[str, Any]) -> dict[str, VersionRef]:
+    """The given documents as committed versions of the stages that make them."""
+    refs: dict[str, VersionRef] = {}
+    now = datetime.now(UTC)
+    for maker in dict.fromkeys(MAKER[name] for name in inputs):
+        writer = store.new_version(maker, "given")
+        for name in (n for n in inputs if MAKER[n] == maker):
+            if name == "throughput":
+                writer.put_bytes(FILE[name], inputs[name].to_jsonl().encode())
+            else:
+                writer.put_document(inputs[name])
+            refs[name] = VersionRef(stage=maker, version="given")
+        writer.commit(inputs={}, context={}, parameters={}, summary={},
+                      producer=Producer(hetrl=hetrl_version(), code_digest="", started_at=now, finished_at=now))
+    return refs
+
+
+def _export(store: Store, manifest: Manifest, out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}", fix="choose a folder you may write to") from None
+    for name in manifest.files:
+        store.read_file(manifest.ref, name, out / name)
+        console.print(f"  {out / name}", markup=False)

@@ -1,0 +1,97 @@
+"""What a run shows in Prefect: a thinned log, progress, the plan, predicted against measured, and events others can act on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.events import emit_event
+
+from artifacts.invocation import Log, Outcome, Progress
+from artifacts.job import Job
+from artifacts.plan import Plan
+from artifacts.prediction import Prediction
+from artifacts.topology import Topology
+from artifacts.validation import Validation
+from artifacts.views import plan_markdown, validation_rows
+from flows.pipeline import Pipeline, StepResult
+
+THIN_S = 2.0
+"""At most one progress line in so many seconds: the whole log is in the work folder, Prefect gets what a person follows."""
+
+
+class StageLog:
+    """Takes a stage's events into the run's log and a progress artifact."""
+
+    def __init__(self, stage: str, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        self._stage = stage
+        self._logger = logger
+        self._shown = 0.0
+        self._artifact: Any = None
+
+    def __call__(self, stage: str, event: Log | Progress | Outcome) -> None:
+        if isinstance(event, Log) and event.level != "debug":
+            self._logger.log(logging.getLevelName(event.level.upper()), "[%s] %s", stage, event.message)
+        elif isinstance(event, Progress):
+            self._progress(event)
+
+    def _progress(self, event: Progress) -> None:
+        now = time.monotonic()
+        if now - self._shown < THIN_S and event.done < event.total:
+            return
+        self._shown = now
+        of = f"{event.done:g}/{event.total:g} " if event.total else ""
+        self._logger.info("[%s] %s%s", self._stage, of, event.message)
+        if event.total:
+            percent = min(100.0, 100.0 * event.done / event.total)
+            if self._artifact is None:
+                self._artifact = create_progress_artifact(progress=percent, key=f"hetrl-{self._stage}-progress", description=event.message)
+            else:
+                update_progress_artifact(self._artifact, progress=percent, description=event.message)
+
+
+def publish(result: StepResult, pipeline: Pipeline) -> None:
+    """Artifacts and events after a stage."""
+    show = _AFTER.get(result.stage)
+    if show:
+        show(result, pipeline)
+
+
+def _after_profile(result: StepResult, pipeline: Pipeline) -> None:
+    cluster = str(result.summary.get("cluster", "local"))
+    if result.summary.get("changed") and result.summary.get("previous"):
+        emit_event(event="hetrl.topology.changed", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
+                   payload={"cluster": cluster, "version": result.version, "changes": result.summary.get("changes", [])})
+
+
+def _after_schedule(result: StepResult, pipeline: Pipeline) -> None:
+    known, store = pipeline.known, pipeline.store
+    plan, prediction = store.read(known["plan"], Plan), store.read(known["prediction"], Prediction)
+    text = plan_markdown(store.read(known["job"], Job), store.read(known["topology"], Topology), plan, prediction)
+    create_markdown_artifact(markdown=text, key="hetrl-plan", description=f"Plan {result.version}")
+    _link(result, pipeline, "hetrl-plan-report", "Report of the plan")
+
+
+def _after_validate(result: StepResult, pipeline: Pipeline) -> None:
+    validation = pipeline.store.read(pipeline.known["validation"], Validation)
+    create_table_artifact(table=validation_rows(validation), key="hetrl-validation",
+                          description=f"Predicted against measured: {validation.verdict}")
+    _link(result, pipeline, "hetrl-report", "Report of the run")
+    if validation.verdict == "off":
+        cluster = pipeline.store.read(pipeline.known["topology"], Topology).cluster.name
+        emit_event(event="hetrl.prediction.off", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
+                   payload={"cluster": cluster, "version": result.version, "error": validation.iteration.error, "suspect": validation.suspect})
+
+
+def _link(result: StepResult, pipeline: Pipeline, key: str, text: str) -> None:
+    create_link_artifact(link=f"{pipeline.store.url}/{pipeline.store.pipeline}/{result.stage}/{result.version}/report.html", link_text=text, key=key)
+
+
+_AFTER: dict[str, Callable[[StepResult, Pipeline], None]] = {
+    "profile": _after_profile,
+    "schedule": _after_schedule,
+    "validate": _after_validate,
+}

@@ -1,0 +1,109 @@
+"""The Prefect flow ``hetrl``: a thin layer over :mod:`flows.pipeline`. Its deployments are in ``prefect.yaml``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from prefect import flow, runtime, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import FlowRun
+from prefect.logging import get_run_logger
+from prefect.states import Completed, Failed, State
+
+from artifacts.errors import HetrlError
+from flows import events
+from flows.graph import SPEC, StageName
+from flows.launch import make_runner
+from flows.pipeline import Pipeline, StepResult
+from flows.session import DEFAULT_JOB, RunRequest, new_run_id, open_run
+
+
+def _stop_what_is_left(flow: Any, flow_run: FlowRun, state: State) -> None:
+    """After a cancel or a crash: stop the stage of this run, wherever it runs."""
+    parameters = flow_run.parameters or {}
+    make_runner(parameters.get("runner", "process")).stop_run(run_id_of(str(flow_run.id)))
+
+
+def run_id_of(flow_run_id: str) -> str:
+    """The run id that processes, containers and leases carry."""
+    return flow_run_id.replace("-", "")[:12]
+
+
+def _worth_a_retry(task: Any, task_run: Any, state: State) -> bool:
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, HetrlError) and error.retryable
+
+
+@task(task_run_name="{stage}", retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=_worth_a_retry, cache_policy=NO_CACHE,
+      persist_result=False)
+def stage_task(stage: StageName, pipeline: Pipeline, after: StepResult | None) -> Any:
+    """One stage. Called directly, never submitted: only in the main thread do a cancel and a time-out reach the stage."""
+    log = events.StageLog(stage, get_run_logger())
+    try:
+        result = pipeline.step(stage, log)
+    except HetrlError as error:
+        if error.retryable:
+            raise
+        return Failed(message=error.line)
+    if result.hit:
+        return Completed(name="Cached", message=f"{stage}@{result.version} stands: {result.reason}", data=result)
+    return result
+
+
+@flow(name="hetrl", flow_run_name="{cluster}-{from_stage}-{until_stage}", on_cancellation=[_stop_what_is_left],
+      on_crashed=[_stop_what_is_left], validate_parameters=True)
+def hetrl(
+    job: str = DEFAULT_JOB,
+    cluster: str = "local",
+    from_stage: StageName = "profile",
+    until_stage: StageName = "validate",
+    only: StageName | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    runner: Literal["process", "docker"] = "process",
+    engine: Literal["verl"] = "verl",
+    store: str = "",
+) -> Any:
+    """Profile the cluster, plan the job on it, deploy, train, and check the predictions; what has not changed is not done again.
+
+    Args:
+        job: Path of the job (YAML). Ignored when the run starts after schedule.
+        cluster: local, ray:auto, ray://host:port, or the path of an inventory.
+        from_stage: First stage; earlier ones are taken from the store.
+        until_stage: Last stage.
+        only: Just this stage.
+        force: Run the selected stages even if nothing changed.
+        dry_run: Say what would run and why.
+        runner: process: local processes. docker: a container per stage.
+        engine: What trains.
+        store: Store URL; empty: the worker's HETRL_STORE.
+    """
+    log = get_run_logger()
+    starts_early = (only or from_stage) in ("profile", "schedule")
+    request = RunRequest(job=job if starts_early else None, overrides=(f"engine.name={engine}",) if starts_early else (),
+                         cluster=cluster if starts_early else None, store=store, runner=runner,
+                         from_stage=None if only else from_stage, until_stage=None if only else until_stage, only=only, force=force)
+    run_id = run_id_of(str(runtime.flow_run.id)) if runtime.flow_run.id else new_run_id()
+    try:
+        pipeline = open_run(request, run_id=run_id)
+        if dry_run:
+            lines = [f"{r.stage}: {'hit' if r.hit else 'runs'} ({r.reason})" for r in pipeline.preview()]
+            for line in lines:
+                log.info(line)
+            return lines
+    except HetrlError as error:
+        return Failed(message=error.line)
+    results: list[StepResult] = []
+    for stage in pipeline.options.selection.stages:
+        state = stage_task.with_options(retries=SPEC[stage].retries)(stage, pipeline, results[-1] if results else None, return_state=True)
+        if not state.is_completed():
+            return Failed(message=f"{stage}: {state.message}")
+        result = state.result()
+        results.append(result)
+        log.info("%s: %s %s (%.1f s)", stage, "hit" if result.hit else "made", result.version, result.seconds)
+        events.publish(result, pipeline)
+    return {r.stage: {"version": r.version, "hit": r.hit, "seconds": round(r.seconds, 2)} for r in results}
+
+
+if __name__ == "__main__":
+    hetrl()
