@@ -17,7 +17,7 @@ def make_runner(name: str) -> StageRunner:
     if name == "process":
         return ProcessRunner()
     if name == "docker":
-        from flows.launch.container import DockerRunner  # the SDK is needed only here
+        from flows.launch.docker_runner import DockerRunner  # the SDK is needed only here
 
         return DockerRunner()
     raise InputError(f"there is no runner named {name!r}", fix="choose process or docker")

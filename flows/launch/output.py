@@ -6,7 +6,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -59,17 +59,18 @@ class Lines:
 class Output:
     """Follows one stage's two streams.
 
-    Values of this process's secret variables are blanked before anybody sees the line. The log file gets every line.
+    Values of secret variables (this process's, and those of the stage's own ``environment``) are blanked before anybody sees
+    the line. The log file gets every line.
     """
 
-    def __init__(self, stage: str, on_event: OnEvent, log_path: Path) -> None:
+    def __init__(self, stage: str, on_event: OnEvent, log_path: Path, *, environment: Mapping[str, str] | None = None) -> None:
         self.stage = stage
         self.outcome: Outcome | None = None
         self.log_path = log_path
         self._on_event = on_event
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._lines = {"stdout": Lines(), "stderr": Lines()}
-        self._secrets = secret_values()
+        self._secrets = secret_values(environment or {})
         log_path.unlink(missing_ok=True)  # never written through a link that an earlier stage left there
         self._log = log_path.open("x", encoding="utf-8", errors="replace", buffering=1)
 
@@ -158,7 +159,8 @@ def blank(text: str, secrets: list[str]) -> str:
     return text
 
 
-def secret_values() -> list[str]:
-    """Values in this process's environment that must not be shown; short ones are left out, they match by chance."""
-    found = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) >= 8}
+def secret_values(environment: Mapping[str, str]) -> list[str]:
+    """Values of secret variables, here or in ``environment``; short ones are left out, they match by chance."""
+    variables = [*os.environ.items(), *environment.items()]
+    found = {value for name, value in variables if SECRET_NAME.search(name) and len(value) >= 8}
     return sorted(found, key=len, reverse=True)
