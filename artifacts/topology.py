@@ -101,7 +101,7 @@ class Topology(Document):
     unreachable: list[Unreachable] = Field(default_factory=list)
     basis: dict[str, float] = Field(
         default_factory=dict,
-        description="rate name → anchor; a new measurement within the tolerance of its anchor keeps it, so noise does not move the fingerprint",
+        description="rate name → anchor; a measurement within the tolerance of its anchor keeps it, so noise does not move the fingerprint",
     )
     fingerprint: str = Field(default="", description="filled when empty")
     measured_at: datetime | None = None

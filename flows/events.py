@@ -7,7 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 from prefect.events import emit_event
 
 from artifacts.invocation import Log, Outcome, Progress
@@ -83,11 +89,13 @@ def _after_validate(result: StepResult, pipeline: Pipeline) -> None:
     if validation.verdict == "off":
         cluster = pipeline.store.read(pipeline.known["topology"], Topology).cluster.name
         emit_event(event="hetrl.prediction.off", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
-                   payload={"cluster": cluster, "version": result.version, "error": validation.iteration.error, "suspect": validation.suspect})
+                   payload={"cluster": cluster, "version": result.version, "error": validation.iteration.error,
+                            "suspect": validation.suspect})
 
 
 def _link(result: StepResult, pipeline: Pipeline, key: str, text: str) -> None:
-    create_link_artifact(link=f"{pipeline.store.url}/{pipeline.store.pipeline}/{result.stage}/{result.version}/report.html", link_text=text, key=key)
+    link = f"{pipeline.store.url}/{pipeline.store.pipeline}/{result.stage}/{result.version}/report.html"
+    create_link_artifact(link=link, link_text=text, key=key)
 
 
 _AFTER: dict[str, Callable[[StepResult, Pipeline], None]] = {

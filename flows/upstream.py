@@ -42,6 +42,11 @@ class Upstream:
         what = "for this cluster " if previous == "profile" and self.recent(previous, 1) else ""
         raise InputError(f"there is no version of {previous} {what}in the store to go on from", fix=f"run from {previous} first")
 
+    def all_of(self, stage: StageName) -> dict[str, VersionRef]:
+        """Artifact → version for the latest version of ``stage`` and everything it came from; empty when there is none."""
+        latest = self.recent(stage, 1)
+        return self._with_lineage(latest[0]) if latest else {}
+
     def _by_prefix(self, stage: str, prefix: str) -> Manifest:
         matching = [ref for ref in self._store.versions(stage) if ref.version.startswith(prefix.removeprefix(f"{stage}@"))]
         if len(matching) != 1:

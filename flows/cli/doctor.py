@@ -46,7 +46,8 @@ def doctor(as_json: bool = typer.Option(False, "--json", help="One JSON object o
 
 
 def _python() -> tuple[bool, str, str]:
-    return sys.version_info[:2] == (3, 11), sys.version.split()[0], "HetRL's engine is tried on Python 3.11: make a virtual environment of it"
+    mend = "HetRL's engine is tried on Python 3.11: make a virtual environment of it"
+    return sys.version_info[:2] == (3, 11), sys.version.split()[0], mend
 
 
 def _engine() -> tuple[bool, str, str]:
@@ -57,7 +58,8 @@ def _engine() -> tuple[bool, str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "missing"
     wrong = [f"{n} {found[n]} (needs {v})" for n, v in ENGINE.items() if found[n] != v]
-    return not wrong, ", ".join(wrong) or ", ".join(f"{n} {v}" for n, v in found.items()), "pip install -c infra/constraints.txt '.[engine-cpu]'"
+    said = wrong or [f"{n} {v}" for n, v in found.items()]
+    return not wrong, ", ".join(said), "pip install -c infra/constraints.txt '.[engine-cpu]'"
 
 
 def _memory() -> tuple[bool, str, str]:
@@ -85,7 +87,9 @@ def _store() -> tuple[bool, str, str]:
 
 
 def _prefect() -> tuple[bool | None, str, str]:
-    return (True, "a server answers", "") if prefect.healthy() else (None, "no server on the default port", "hetrl up (not needed for hetrl run)")
+    if prefect.healthy():
+        return True, "a server answers", ""
+    return None, "no server on the default port", "hetrl up (not needed for hetrl run)"
 
 
 def _docker() -> tuple[bool | None, str, str]:

@@ -10,11 +10,13 @@ from rich.console import Console
 
 from artifacts.errors import HetrlError
 from artifacts.version import hetrl_version
-from flows.cli import artifacts, doctor, run, services, stages
+from flows.cli import artifacts, doctor, report, run, services, stages
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-                  help="Plan, deploy and run RL post-training of LLMs on mixed GPU fleets. Example: hetrl run --job infra/jobs/tiny-grpo.yaml")
+                  help="Plan, deploy and run RL post-training of LLMs on mixed GPU fleets. "
+                       "Example: hetrl run --job infra/jobs/tiny-grpo.yaml")
 app.command()(run.run)
+app.command()(report.report)
 app.command()(services.up)
 app.command()(services.down)
 app.command()(services.status)

@@ -18,7 +18,8 @@ class StageProgress:
         self._stage = stage
         self._console = console
         self._bar = Progress(TextColumn("{task.fields[stage]:9}"), BarColumn(bar_width=24), TimeElapsedColumn(),
-                             TextColumn("{task.description}", markup=False), console=console, transient=True, disable=not console.is_terminal)
+                             TextColumn("{task.description}", markup=False), console=console, transient=True,
+                             disable=not console.is_terminal)
         self._task: TaskID | None = None
         self._last = ""
 

@@ -61,7 +61,8 @@ def status(as_json: bool = typer.Option(False, "--json", help="One JSON object o
     server = embedded_s3()
     rows = {
         "s3": {"running": server is not None, "where": server.endpoint if server else "", "browse": server.browser if server else ""},
-        "prefect": {"running": daemon.find(home(), prefect.SERVER) is not None, "where": "http://127.0.0.1:4200" if prefect.healthy() else ""},
+        "prefect": {"running": daemon.find(home(), prefect.SERVER) is not None,
+                    "where": f"http://127.0.0.1:{prefect.PORT}" if prefect.healthy() else ""},
         "worker": {"running": daemon.find(home(), prefect.WORKER) is not None, "where": f"pool {prefect.POOL}"},
         "store": {"running": server is not None, "where": store_url() if server else (home() / "store").as_uri()},
     }

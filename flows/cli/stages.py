@@ -84,7 +84,8 @@ def train(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN,
 
     Example: hetrl train --topology out/topology.json --job J.yaml --plan out/plan.json --deployment out/deployment.json --out out/
     """
-    inputs = {"job": _job(job, overrides), "topology": Topology.read(topology), "plan": Plan.read(plan), "deployment": Deployment.read(deployment)}
+    inputs = {"job": _job(job, overrides), "topology": Topology.read(topology), "plan": Plan.read(plan),
+              "deployment": Deployment.read(deployment)}
     _run("train", inputs, {}, out, runner, as_json)
 
 

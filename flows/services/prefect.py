@@ -32,7 +32,8 @@ def api_url(port: int = PORT) -> str:
 
 
 def environment(port: int) -> dict[str, str]:
-    return {**os.environ, **QUIET, "PREFECT_API_URL": api_url(port), "PREFECT_HOME": str(home() / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "2"}
+    ours = {"PREFECT_API_URL": api_url(port), "PREFECT_HOME": str(home() / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "2"}
+    return {**os.environ, **QUIET, **ours}
 
 
 def healthy(port: int = PORT) -> bool:
@@ -46,9 +47,11 @@ def healthy(port: int = PORT) -> bool:
 def start_server(port: int = PORT) -> daemon.Daemon:
     """Start the server, or return the one of ours that runs."""
     if daemon.find(home(), SERVER) is None and healthy(port):
-        raise InputError(f"another Prefect server answers on port {port}", fix="stop it, or choose another port: hetrl up --port 4210")
+        raise InputError(f"another Prefect server answers on port {port}",
+                         fix="stop it, or choose another port: hetrl up --port 4210")
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    return daemon.start(home(), SERVER, command, env=environment(port) | SERVER_SETTINGS, cwd=home(), ready=lambda: healthy(port), wait_s=120)
+    return daemon.start(home(), SERVER, command, env=environment(port) | SERVER_SETTINGS, cwd=home(), ready=lambda: healthy(port),
+                        wait_s=120)
 
 
 def deploy(root: Path, port: int = PORT) -> None:

@@ -1,0 +1,45 @@
+# make run    the whole pipeline on this machine, on the embedded S3 server and Prefect server
+# make test   everything the tests need, and the tests
+# Both make .venv first (Python 3.11), with the versions in infra/constraints.txt.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_OPTIONS ?=
+JOB ?= infra/jobs/tiny-grpo.yaml
+export DO_NOT_TRACK := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+.PHONY: run test install test-install engine-down lint clean
+
+install: $(VENV)/.installed
+
+test-install: $(VENV)/.installed-dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml infra/constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) …"
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu]'
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu,dev]'
+	touch $@
+
+run: install
+	@status=0; trap '$(BIN)/hetrl down' EXIT; \
+	$(BIN)/hetrl up && PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/prefect deployment run hetrl/train --param job=$(JOB) --watch || status=$$?; \
+	$(BIN)/hetrl report --out .hetrl/report.html || status=$$?; \
+	exit $$status
+
+test: test-install
+	containers/engine.sh start
+	@status=0; $(BIN)/python -m pytest || status=$$?; containers/engine.sh stop; exit $$status
+
+lint: test-install
+	$(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .hetrl build *.egg-info
