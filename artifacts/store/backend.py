@@ -42,7 +42,7 @@ class Backend(Protocol):
         ...
 
     def folders(self, folder: str) -> list[str]:
-        """Names of the folders directly below ``folder``, sorted."""
+        """Names of the folders directly below ``folder``, sorted; some servers show one for a while after its last object went."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -1,0 +1,28 @@
+"""Every store test runs on a folder and on a real S3 server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_places import Place, bucket_url
+
+from artifacts.store import Store, StoreSettings
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "file":
+        return Place((tmp_path / "store").as_uri())
+    server = request.getfixturevalue("s3_server")
+    return Place(bucket_url(), StoreSettings.from_env(server.environment()))
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+@pytest.fixture(scope="session")
+def ceph_rgw():
+    pytest.skip("todo")
