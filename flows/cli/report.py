@@ -28,10 +28,9 @@ def report(out: Path = typer.Option(Path(".hetrl/report.html"), "--out", help="W
     known = upstream.all_of("validate")
     if not known:
         raise InputError(f"there is no validated run in {opened.url}/{pipeline}", fix="hetrl run")
-    print_documents(opened, known, console)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         opened.read_file(known["validation"], "report.html", out)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}", fix="choose another place with --out") from None
-    console.print(f"report     {out.absolute()}", markup=False)
+    print_documents(opened, known, console, look={"report": str(out.absolute())})
