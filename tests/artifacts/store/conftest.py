@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store_places import Place, bucket_url
 
 from artifacts.store import Store, StoreSettings
+from tests.artifacts.store.store_places import Place, bucket_url
 
 
 @pytest.fixture(params=["file", "s3"])

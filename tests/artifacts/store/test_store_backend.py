@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from store_places import Place, bucket_url
 
 from artifacts.errors import InputError
 from artifacts.store import StoreSettings
 from artifacts.store.backend import Backend
+from tests.artifacts.store.store_places import Place, bucket_url
 
 
 @pytest.fixture(params=["file", "s3", "ceph"])

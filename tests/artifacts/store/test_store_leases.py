@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
-from store_places import Place
 
 from artifacts.errors import ClusterBusy, InputError
 from artifacts.store import Lease, Store, is_held
+from tests.artifacts.store.store_places import Place
 
 
 def take(store: Store, run_id: str, ttl_s: float = 60.0) -> Lease | ClusterBusy:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from store_places import producer
 
 from artifacts.errors import HetrlError, InputError, StoreError
 from artifacts.manifest import Manifest
 from artifacts.store import open_store
 from artifacts.store.url import parse_url
+from tests.artifacts.store.store_places import producer
 
 NASTY = (st.text(st.sampled_from("ab./\\\0\n %~:é-_"), max_size=12) | st.text(max_size=20)
          | st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True))

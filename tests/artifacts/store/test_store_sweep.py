@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store_places import Place, bucket_url, producer
 
 from artifacts.errors import StoreError
 from artifacts.store import Store, StoreSettings
+from tests.artifacts.store.store_places import Place, bucket_url, producer
 
 
 def test_a_sweep_takes_uncommitted_versions_and_leaves_committed_ones(store: Store) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from store_places import Place, producer
 
 from artifacts.base import Document
 from artifacts.errors import InputError, StoreError
 from artifacts.manifest import Manifest, VersionRef
 from artifacts.store import Store
+from tests.artifacts.store.store_places import Place, producer
 
 
 class Note(Document):
