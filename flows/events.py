@@ -23,6 +23,7 @@ from artifacts.prediction import Prediction
 from artifacts.topology import Topology
 from artifacts.validation import Validation
 from artifacts.views import plan_markdown, validation_rows
+from flows.links import link
 from flows.pipeline import Pipeline, StepResult
 
 THIN_S = 2.0
@@ -94,8 +95,9 @@ def _after_validate(result: StepResult, pipeline: Pipeline) -> None:
 
 
 def _link(result: StepResult, pipeline: Pipeline, key: str, text: str) -> None:
-    link = f"{pipeline.store.url}/{pipeline.store.pipeline}/{result.stage}/{result.version}/report.html"
-    create_link_artifact(link=link, link_text=text, key=key)
+    manifest = pipeline.store.find(result.stage, result.version)
+    if manifest and "report.html" in manifest.files:
+        create_link_artifact(link=link(pipeline.store, manifest, "report.html"), link_text=text, key=key)
 
 
 _AFTER: dict[str, Callable[[StepResult, Pipeline], None]] = {

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from flows.services import daemon, prefect
 from flows.services.s3 import start_s3
-from flows.services.state import embedded_s3, home, store_url
+from flows.services.state import embedded_s3, home, service_environment, store_url
 from flows.services.sweep import sweep_all
 
 console = Console(stderr=True)
@@ -33,7 +33,7 @@ def up(port: int = typer.Option(prefect.PORT, help="Port of the Prefect server."
         prefect.deploy(root, port)
     swept = sweep_all()
     with console.status("starting a worker …"):
-        prefect.start_worker(root, {**server.environment(), "HETRL_STORE": store_url(), "HETRL_HOME": str(home())}, port)
+        prefect.start_worker(root, {**service_environment(server), "HETRL_STORE": store_url(), "HETRL_HOME": str(home())}, port)
     console.print(f"worker          pool {prefect.POOL}" + (f"   (swept {len(swept)} left-over stages)" if swept else ""))
     api = "" if port == prefect.PORT else f"PREFECT_API_URL={prefect.api_url(port)} "
     console.print(f"\nnow:  {api}prefect deployment run hetrl/train --watch\nstop: hetrl down")

@@ -13,6 +13,7 @@ from artifacts.topology import Topology
 from artifacts.validation import Validation
 from artifacts.views import terminal_summary
 from flows.graph import FILE
+from flows.links import link
 from flows.pipeline import Pipeline, StepResult
 
 
@@ -22,7 +23,7 @@ def print_summary(pipeline: Pipeline, results: list[StepResult], console: Consol
     manifest = store.find(last.stage, last.version)
     look = {}
     if manifest and "report.html" in manifest.files:
-        look["report"] = f"{store.url}/{store.pipeline}/{last.stage}/{last.version}/{manifest.files['report.html'].key}"
+        look["report"] = link(store, manifest, "report.html")
     look["look"] = f"hetrl report, hetrl artifacts ls, hetrl artifacts lineage {last.stage}@{last.version[:8]}"
     print_documents(store, pipeline.known, console, look=look)
 
