@@ -20,10 +20,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _STYLE = {
-    "svg.hashsalt": "hetrl", "svg.fonttype": "none", "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.5,
-    "axes.edgecolor": FAINT, "axes.labelcolor": MUTED, "axes.titlecolor": INK, "axes.titlesize": 10.5, "axes.titleweight": "bold",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "xtick.color": MUTED, "ytick.color": MUTED,
-    "text.color": INK, "legend.frameon": False, "legend.fontsize": 9, "axes.axisbelow": True, "text.parse_math": False,
+    "svg.hashsalt": "hetrl",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "axes.axisbelow": True,
+    "text.parse_math": False,
 }
 MAX_POINTS = 400
 
@@ -44,11 +61,11 @@ def _draw(label: str, panels: Sequence[Callable[[Axes], None]], *, height: float
 
 def _inline(svg: str, *, label: str, width_px: float) -> Markup:
     """The ``<svg>`` element alone, without document type and metadata (which name addresses), with ids of its own."""
-    svg = svg[svg.index("<svg"):]
+    svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = svg.replace("xlink:href", "href")
     view = re.search(r'viewBox="([^"]+)"', svg)
-    body = svg[svg.index(">") + 1:]
+    body = svg[svg.index(">") + 1 :]
     prefix = re.sub(r"[^a-z]+", "-", label.lower())
     body = re.sub(r'\bid="', f'id="{prefix}-', body)
     body = body.replace("url(#", f"url(#{prefix}-").replace('href="#', f'href="#{prefix}-')
@@ -77,12 +94,16 @@ def search_chart(search: Search, prediction: Prediction) -> Markup | None:
             axes.set_xlabel(unit)
             axes.set_ylabel("iteration, s")
             axes.legend(loc="best")
+
         return draw
 
-    return _draw("search trajectory", [
-        panel([p.seconds for p in search.trajectory], search.seconds, "seconds of search"),
-        panel([float(p.evaluations) for p in search.trajectory], float(search.evaluations), "plans evaluated"),
-    ])
+    return _draw(
+        "search trajectory",
+        [
+            panel([p.seconds for p in search.trajectory], search.seconds, "seconds of search"),
+            panel([float(p.evaluations) for p in search.trajectory], float(search.evaluations), "plans evaluated"),
+        ],
+    )
 
 
 def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | None:
@@ -94,8 +115,15 @@ def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | 
     def curve(title: str, values: Sequence[float | None], color: str, expected: float | None = None) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:
             points = thin([(float(s.step), v) for s, v in zip(steps, values, strict=True) if v is not None])
-            axes.plot([x for x, _ in points], [y for _, y in points], "o-" if len(points) <= 60 else "-", color=color, markersize=3.5, linewidth=1.5,
-                      label="measured")
+            axes.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                "o-" if len(points) <= 60 else "-",
+                color=color,
+                markersize=3.5,
+                linewidth=1.5,
+                label="measured",
+            )
             axes.set_title(title, loc="left")
             axes.set_xlabel("iteration")
             axes.xaxis.get_major_locator().set_params(integer=True)
@@ -105,13 +133,17 @@ def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | 
                 axes.legend(loc="best")
             if not points:
                 axes.text(0.5, 0.5, "not reported", transform=axes.transAxes, ha="center", color=MUTED)
+
         return draw
 
-    return _draw("training curves", [
-        curve("Mean reward", [s.reward_mean for s in steps], "#009e73"),
-        curve("Loss", [s.loss for s in steps], "#cc79a7"),
-        curve("Seconds per iteration", [s.time_s for s in steps], MEASURED, expected=prediction.iteration_time_s),
-    ])
+    return _draw(
+        "training curves",
+        [
+            curve("Mean reward", [s.reward_mean for s in steps], "#009e73"),
+            curve("Loss", [s.loss for s in steps], "#cc79a7"),
+            curve("Seconds per iteration", [s.time_s for s in steps], MEASURED, expected=prediction.iteration_time_s),
+        ],
+    )
 
 
 def thin(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -119,7 +151,7 @@ def thin(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     size = -(-len(points) // MAX_POINTS)
     if size <= 1:
         return points
-    chunks = [points[i:i + size] for i in range(0, len(points), size)]
+    chunks = [points[i : i + size] for i in range(0, len(points), size)]
     return [(sum(x for x, _ in c) / len(c), sum(y for _, y in c) / len(c)) for c in chunks]
 
 
@@ -132,7 +164,9 @@ def trend_chart(points: Sequence[TrendPoint], *, bound: float) -> Markup | None:
         xs = range(1, len(points) + 1)
         axes.axhspan(-100 * bound, 100 * bound, color="#e6f4ea", zorder=0, label=f"within ±{100 * bound:g} %")
         axes.axhline(0, color=FAINT, linewidth=1)
-        axes.plot(xs, [100 * p.iteration_error for p in points], "o-", color=PREDICTED, label="iteration: (predicted − measured) / measured")
+        axes.plot(
+            xs, [100 * p.iteration_error for p in points], "o-", color=PREDICTED, label="iteration: (predicted − measured) / measured"
+        )
         axes.plot(xs, [100 * p.median_abs_error for p in points], "s--", color=MEASURED, label="median |error| over tasks")
         axes.set_xticks(list(xs) if len(points) <= 20 else [1, len(points)])
         axes.set_xticklabels([p.version[:8] for p in points] if len(points) <= 10 else [str(x) for x in axes.get_xticks()])

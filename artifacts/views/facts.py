@@ -56,7 +56,11 @@ def plan_figures(topology: Topology, plan: Plan, prediction: Prediction, search:
     if full:
         figures.append(Figure("Fullest device", percent(full[1]), f"{full[0]}, of its memory"))
     if search:
-        figures.append(Figure("Search", f"{search.evaluations:,} plans", f"{show_seconds(search.seconds)}, {clean(search.solver)}: {clean(search.status)}"))
+        figures.append(
+            Figure(
+                "Search", f"{search.evaluations:,} plans", f"{show_seconds(search.seconds)}, {clean(search.solver)}: {clean(search.status)}"
+            )
+        )
     return figures
 
 
@@ -64,13 +68,27 @@ def run_figures(throughput: Throughput, validation: Validation) -> list[Figure]:
     whole, steps = validation.iteration, throughput.iterations
     good = validation.verdict == "ok"
     figures = [
-        Figure("Prediction", "holds" if good else "is off", f"error {percent(whole.error, signed=True)}, bound ±{percent(validation.bound)}",
-               "good" if good else "bad"),
-        Figure("Measured iteration", show_seconds(whole.measured_s), f"predicted {show_seconds(whole.predicted_s)}; median of {whole.iterations}"),
+        Figure(
+            "Prediction",
+            "holds" if good else "is off",
+            f"error {percent(whole.error, signed=True)}, bound ±{percent(validation.bound)}",
+            "good" if good else "bad",
+        ),
+        Figure(
+            "Measured iteration",
+            show_seconds(whole.measured_s),
+            f"predicted {show_seconds(whole.predicted_s)}; median of {whole.iterations}",
+        ),
     ]
     if steps:
         samples, tokens = (sum(x) / len(steps) for x in ([s.samples_per_s for s in steps], [s.tokens_per_s for s in steps]))
-        figures.append(Figure("Measured throughput", f"{number(samples)} samples/s", f"{number(tokens)} tokens/s, mean over {plural(len(steps), 'iteration')}"))
+        figures.append(
+            Figure(
+                "Measured throughput",
+                f"{number(samples)} samples/s",
+                f"{number(tokens)} tokens/s, mean over {plural(len(steps), 'iteration')}",
+            )
+        )
     for label, attribute in (("Reward", "reward_mean"), ("Loss", "loss")):
         ends = first_and_last(steps, attribute)
         if ends:
@@ -93,8 +111,15 @@ def group_table(topology: Topology, plan: Plan) -> Table:
     for group in plan.groups:
         machines = sorted({machine_of.get(d, "unknown machine") for d in group.devices})
         devices = listing(group.devices) if len(group.devices) <= 4 else tally(class_of.get(d, "unknown") for d in group.devices)
-        rows.append((f"{styles[group.name].letter} · {clean(group.name)}", ", ".join(task_title(t) for t in group.tasks), devices,
-                     f"{len(machines)}: {listing(machines, limit=3)}" if len(machines) > 1 else listing(machines), clean(group.reason, limit=600)))
+        rows.append(
+            (
+                f"{styles[group.name].letter} · {clean(group.name)}",
+                ", ".join(task_title(t) for t in group.tasks),
+                devices,
+                f"{len(machines)}: {listing(machines, limit=3)}" if len(machines) > 1 else listing(machines),
+                clean(group.reason, limit=600),
+            )
+        )
     return Table(("Group", "Tasks", "Devices", "Machines", "Why"), rows)
 
 
@@ -102,10 +127,23 @@ def strategy_table(plan: Plan) -> Table:
     styles = group_styles(plan)
     rows = []
     for task, s in plan.tasks.items():
-        rows.append((task_title(task), styles[plan.group_of(task).name].letter, str(s.dp), str(s.pp), str(s.tp), shares(s.layers),
-                     shares(s.local_batch_sequences), str(s.micro_batch_sequences)))
-    return Table(("Task", "Group", "Replicas (dp)", "Stages (pp)", "Shards (tp)", "Layers by stage", "Sequences by replica", "Micro-batch"), rows,
-                 frozenset({2, 3, 4, 7}))
+        rows.append(
+            (
+                task_title(task),
+                styles[plan.group_of(task).name].letter,
+                str(s.dp),
+                str(s.pp),
+                str(s.tp),
+                shares(s.layers),
+                shares(s.local_batch_sequences),
+                str(s.micro_batch_sequences),
+            )
+        )
+    return Table(
+        ("Task", "Group", "Replicas (dp)", "Stages (pp)", "Shards (tp)", "Layers by stage", "Sequences by replica", "Micro-batch"),
+        rows,
+        frozenset({2, 3, 4, 7}),
+    )
 
 
 def idle_reasons(plan: Plan) -> list[tuple[str, str]]:
@@ -129,7 +167,10 @@ def time_table(prediction: Prediction) -> Table:
 # -- the search ---------------------------------------------------------------------------------------------------------
 def arm_table(search: Search, *, limit: int = 12) -> Table:
     arms = sorted(search.arms, key=lambda a: (a.best_s is None, a.best_s or 0.0, a.name))[:limit]
-    rows = [(clean(a.name), f"{a.evaluations:,}", str(a.rounds), "nothing feasible" if a.best_s is None else show_seconds(a.best_s)) for a in arms]
+    rows = [
+        (clean(a.name), f"{a.evaluations:,}", str(a.rounds), "nothing feasible" if a.best_s is None else show_seconds(a.best_s))
+        for a in arms
+    ]
     return Table(("Arm", "Evaluations", "Rounds", "Best iteration"), rows, frozenset({1, 2, 3}))
 
 
@@ -146,8 +187,16 @@ def class_table(topology: Topology) -> Table:
         classes[device.device_class].append(device)
     rows = []
     for name, devices in sorted(classes.items()):
-        rows.append((clean(name), listing(sorted({d.name for d in devices}), limit=2), f"{len(devices):,}", show_bytes(min(d.memory_bytes for d in devices)),
-                     _rate([d.achieved_flops_per_s for d in devices], show_flops), _rate([d.memory_bandwidth_bytes_per_s for d in devices], show_rate)))
+        rows.append(
+            (
+                clean(name),
+                listing(sorted({d.name for d in devices}), limit=2),
+                f"{len(devices):,}",
+                show_bytes(min(d.memory_bytes for d in devices)),
+                _rate([d.achieved_flops_per_s for d in devices], show_flops),
+                _rate([d.memory_bandwidth_bytes_per_s for d in devices], show_rate),
+            )
+        )
     return Table(("Class", "Name", "Devices", "Memory", "Achieved compute", "Memory bandwidth"), rows, frozenset({2, 3}))
 
 
@@ -163,16 +212,30 @@ def link_table(topology: Topology) -> Table:
     kinds = defaultdict(list)
     for link in topology.links:
         a, b = place[link.source], place[link.target]
-        kind = ("1 inside a machine" if a is b else "4 between regions" if a.region != b.region else "3 between zones" if a.zone != b.zone
-                else "2 between machines of a zone")
+        kind = (
+            "1 inside a machine"
+            if a is b
+            else "4 between regions"
+            if a.region != b.region
+            else "3 between zones"
+            if a.zone != b.zone
+            else "2 between machines of a zone"
+        )
         kinds[kind].append(link)
     rows = []
     for kind, links in sorted(kinds.items()):
         bandwidth = sorted(k.bandwidth_bytes_per_s for k in links)
         latency = sorted(k.latency_s for k in links)
         failed = sum(k.probe == "failed" for k in links)
-        rows.append((kind[2:], f"{len(links):,}" + (f", {failed:,} failed" if failed else ""), _range(bandwidth, show_rate), _range(latency, show_seconds),
-                     ", ".join(sorted({k.provenance for k in links}))))
+        rows.append(
+            (
+                kind[2:],
+                f"{len(links):,}" + (f", {failed:,} failed" if failed else ""),
+                _range(bandwidth, show_rate),
+                _range(latency, show_seconds),
+                ", ".join(sorted({k.provenance for k in links})),
+            )
+        )
     return Table(("Links", "Directions", "Bandwidth", "Latency, one way", "From"), rows, frozenset({1}))
 
 
@@ -189,11 +252,23 @@ def provenance_table(prediction: Prediction) -> Table:
     return Table(("Source", "Quantities"), rows)
 
 
-def identity_table(job: Job, topology: Topology, plan: Plan, prediction: Prediction, *, deployment: Deployment | None, throughput: Throughput | None,
-                   lineage: Mapping[str, str]) -> Table:
+def identity_table(
+    job: Job,
+    topology: Topology,
+    plan: Plan,
+    prediction: Prediction,
+    *,
+    deployment: Deployment | None,
+    throughput: Throughput | None,
+    lineage: Mapping[str, str],
+) -> Table:
     """What was made from what, and with which versions of which library."""
     rows = [(f"{name}", clean(version)) for name, version in lineage.items()]
-    rows += [("job (identity)", job.identity()[:16]), ("topology (fingerprint)", topology.fingerprint[:16]), ("plan (identity)", plan.identity()[:16])]
+    rows += [
+        ("job (identity)", job.identity()[:16]),
+        ("topology (fingerprint)", topology.fingerprint[:16]),
+        ("plan (identity)", plan.identity()[:16]),
+    ]
     if plan.solver:
         rows.append(("solver", clean(plan.solver)))
     rows.append(("calibration applied", clean(prediction.calibration) or "none"))
@@ -216,8 +291,15 @@ def error_table(validation: Validation) -> Table:
 
 def _error_row(title: str, row: object) -> tuple[str, ...]:
     r = row
-    return (title, clean(r.device_class), show_seconds(r.predicted_s), show_seconds(r.measured_s), percent(r.measured_spread), str(r.iterations),  # type: ignore[attr-defined]
-            percent(r.error, signed=True))  # type: ignore[attr-defined]
+    return (
+        title,
+        clean(r.device_class),
+        show_seconds(r.predicted_s),
+        show_seconds(r.measured_s),
+        percent(r.measured_spread),
+        str(r.iterations),  # type: ignore[attr-defined]
+        percent(r.error, signed=True),
+    )  # type: ignore[attr-defined]
 
 
 def rank_table(deployment: Deployment, *, limit: int = 64) -> Table:

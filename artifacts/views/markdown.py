@@ -14,7 +14,10 @@ from artifacts.views.text import markdown
 
 
 def plan_markdown(job: Job, topology: Topology, plan: Plan, prediction: Prediction) -> str:
-    """Headline figures, groups with devices and reasons, layout and time by task. Strings of the documents appear as text, never as markup."""
+    """Headline figures, groups with devices and reasons, layout and time by task.
+
+    Strings of the documents appear as text, never as markup.
+    """
     parts = [f"# Plan for {markdown(job.name)}", ""]
     for figure in facts.plan_figures(topology, plan, prediction, None):
         parts.append(f"- **{markdown(figure.label)}:** {markdown(figure.value)}" + (f" ({markdown(figure.note)})" if figure.note else ""))

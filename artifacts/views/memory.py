@@ -44,8 +44,16 @@ def memory_rows(topology: Topology, plan: Plan, prediction: Prediction) -> list[
     for key, devices in sets.items():
         fullest = max(devices, key=lambda d: (_fill(prediction.memory[d]), d))
         label = key[0] if each else f"{key[1]}, {plural(len(devices), 'device')}"
-        rows.append(MemoryRow(label=label, group=owner.get(fullest, ""), device=fullest, count=len(devices), memory=prediction.memory[fullest],
-                              lowest_peak_bytes=min(prediction.memory[d].peak_bytes for d in devices)))
+        rows.append(
+            MemoryRow(
+                label=label,
+                group=owner.get(fullest, ""),
+                device=fullest,
+                count=len(devices),
+                memory=prediction.memory[fullest],
+                lowest_peak_bytes=min(prediction.memory[d].peak_bytes for d in devices),
+            )
+        )
     order = {g.name: i for i, g in enumerate(plan.groups)}
     return rows if each else sorted(rows, key=lambda r: (order.get(r.group, len(order)), r.label))
 
@@ -73,14 +81,37 @@ def memory_bars(topology: Topology, plan: Plan, prediction: Prediction) -> Marku
         svg.text(0, y + 16, fit(f"{style.letter if style else '–'} · {clean(row.label)}", _LABEL - 10))
         resident = sum(memory.resident.values()) * scale
         working = max(memory.working.values(), default=0) * scale
-        svg.rect(_LABEL, y, memory.capacity_bytes * scale, 22, fill=GRID, stroke=FAINT, title=f"capacity {show_bytes(memory.capacity_bytes)}")
+        svg.rect(
+            _LABEL, y, memory.capacity_bytes * scale, 22, fill=GRID, stroke=FAINT, title=f"capacity {show_bytes(memory.capacity_bytes)}"
+        )
         svg.rect(_LABEL, y, resident, 22, fill=style.fill if style else FAINT, title="held all the time: " + _parts(memory.resident))
-        svg.rect(_LABEL + resident, y, working, 22, fill=style.fill if style else FAINT, opacity=0.45, title="while a task runs: " + _parts(memory.working))
+        svg.rect(
+            _LABEL + resident,
+            y,
+            working,
+            22,
+            fill=style.fill if style else FAINT,
+            opacity=0.45,
+            title="while a task runs: " + _parts(memory.working),
+        )
         x = _LABEL + memory.usable_bytes * scale
-        svg.line(x, y - 2, x, y + 24, stroke=WARNING if memory.peak_bytes > memory.usable_bytes else INK, width=1.5, dashed=True,
-                 title=f"usable {show_bytes(memory.usable_bytes)}")
-        svg.text(_LABEL + _BARS + 14, y + 16, fit(_caption(row), WIDTH - _LABEL - _BARS - 14, 11.5), size=11.5,
-                 fill=WARNING if memory.peak_bytes > memory.usable_bytes else MUTED)
+        svg.line(
+            x,
+            y - 2,
+            x,
+            y + 24,
+            stroke=WARNING if memory.peak_bytes > memory.usable_bytes else INK,
+            width=1.5,
+            dashed=True,
+            title=f"usable {show_bytes(memory.usable_bytes)}",
+        )
+        svg.text(
+            _LABEL + _BARS + 14,
+            y + 16,
+            fit(_caption(row), WIDTH - _LABEL - _BARS - 14, 11.5),
+            size=11.5,
+            fill=WARNING if memory.peak_bytes > memory.usable_bytes else MUTED,
+        )
     return svg.markup()
 
 

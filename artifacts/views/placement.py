@@ -52,14 +52,22 @@ def placement_map(topology: Topology, plan: Plan) -> Markup:
 
     placed, bottom = _layout(regions, by_machine, scale)
     legend = _legend_rows(topology, plan, styles)
-    svg = Svg(WIDTH, bottom + 24 * len(legend) + 6 + (22 if topology.unreachable else 0),
-              label="placement map: devices by machine and region, coloured by group")
+    svg = Svg(
+        WIDTH,
+        bottom + 24 * len(legend) + 6 + (22 if topology.unreachable else 0),
+        label="placement map: devices by machine and region, coloured by group",
+    )
     for region, top in placed.regions:
         machines = regions[region]
         count = sum(len(by_machine[m.name]) for m in machines)
         name = fit(clean(region), WIDTH - 240, 14)
         svg.text(0, top + 15, name, size=14, bold=True)
-        svg.text(text_width(name, 14) * 1.1 + 14 if name else 0, top + 15, f"{plural(len(machines), 'machine')}, {plural(count, 'device')}", fill=MUTED)
+        svg.text(
+            text_width(name, 14) * 1.1 + 14 if name else 0,
+            top + 15,
+            f"{plural(len(machines), 'machine')}, {plural(count, 'device')}",
+            fill=MUTED,
+        )
         svg.line(0, top + 22, WIDTH, top + 22, stroke=GRID)
     for box in placed.boxes:
         devices = by_machine[box.machine.name]
@@ -124,11 +132,14 @@ def _layout(regions: dict[str, list[Machine]], by_machine: dict[str, list[Device
     return _Placed(heads, boxes), top
 
 
-def _cell(svg: Svg, x: float, y: float, scale: _Scale, device: Device, style: GroupStyle | None, ranks: Sequence[str],
-          why_idle: str) -> None:
+def _cell(
+    svg: Svg, x: float, y: float, scale: _Scale, device: Device, style: GroupStyle | None, ranks: Sequence[str], why_idle: str
+) -> None:
     duty = "; ".join(ranks) if ranks else ("in the group, no rank" if style else f"idle{': ' + clean(why_idle) if why_idle else ''}")
-    title = (f"{device.id} · {clean(device.name)} ({device.device_class}), {show_bytes(device.memory_bytes)} · "
-             f"{f'group {style.letter} ({style.name}): ' if style else ''}{duty}")
+    title = (
+        f"{device.id} · {clean(device.name)} ({device.device_class}), {show_bytes(device.memory_bytes)} · "
+        f"{f'group {style.letter} ({style.name}): ' if style else ''}{duty}"
+    )
     if style is None:
         svg.hatch(x, y, scale.width, scale.height, title=title)
     else:

@@ -28,8 +28,9 @@ from artifacts.views.text import clean, percent, plural, tally, task_title
 from artifacts.views.timeline import measured_spans, predicted_spans, timeline
 
 
-def render_schedule_report(job: Job, topology: Topology, plan: Plan, prediction: Prediction, search: Search | None, *,
-                           lineage: Mapping[str, str] | None = None) -> str:
+def render_schedule_report(
+    job: Job, topology: Topology, plan: Plan, prediction: Prediction, search: Search | None, *, lineage: Mapping[str, str] | None = None
+) -> str:
     """The page beside a plan. ``lineage``: artifact → version it was read from, shown as it is."""
     context = _plan_context(job, topology, plan, prediction, search)
     context.update(
@@ -40,9 +41,19 @@ def render_schedule_report(job: Job, topology: Topology, plan: Plan, prediction:
     return _page(context)
 
 
-def render_run_report(job: Job, topology: Topology, plan: Plan, prediction: Prediction, search: Search | None, deployment: Deployment,
-                      throughput: Throughput, validation: Validation, history: Sequence[TrendPoint] = (), *,
-                      lineage: Mapping[str, str] | None = None) -> str:
+def render_run_report(
+    job: Job,
+    topology: Topology,
+    plan: Plan,
+    prediction: Prediction,
+    search: Search | None,
+    deployment: Deployment,
+    throughput: Throughput,
+    validation: Validation,
+    history: Sequence[TrendPoint] = (),
+    *,
+    lineage: Mapping[str, str] | None = None,
+) -> str:
     """The page of a run: how it trained, and predicted against measured, above everything the plan's page has.
 
     ``history`` are the runs before this one, oldest first; empty: the trend the validation holds.
@@ -51,21 +62,29 @@ def render_run_report(job: Job, topology: Topology, plan: Plan, prediction: Pred
     now = TrendPoint(version="this run", iteration_error=whole.error, median_abs_error=validation.median_abs_error)
     context = _plan_context(job, topology, plan, prediction, search)
     measured = medians_by_task(throughput.iterations) | {r.task: r.measured_s for r in validation.rows}
-    sections = [("predicted", predicted_spans(plan, prediction), prediction.iteration_time_s),
-                ("measured", measured_spans(plan, prediction, measured), whole.measured_s)]
+    sections = [
+        ("predicted", predicted_spans(plan, prediction), prediction.iteration_time_s),
+        ("measured", measured_spans(plan, prediction, measured), whole.measured_s),
+    ]
     if throughput.header.simulated:
         context["banners"].append("The measurements of this page come from the simulator, not from devices.")
     context.update(
         title=f"Run of {clean(job.name)}",
-        verdict=_verdict(validation), verdict_good=validation.verdict == "ok",
+        verdict=_verdict(validation),
+        verdict_good=validation.verdict == "ok",
         run_figures=facts.run_figures(throughput, validation),
         training=training_charts(throughput, prediction),
-        comparison=comparison_bars(validation), errors=facts.error_table(validation), suspect=task_title(validation.suspect),
-        median_error=percent(validation.median_abs_error), notes=[clean(n, limit=600) for n in validation.notes],
+        comparison=comparison_bars(validation),
+        errors=facts.error_table(validation),
+        suspect=task_title(validation.suspect),
+        median_error=percent(validation.median_abs_error),
+        notes=[clean(n, limit=600) for n in validation.notes],
         trend=trend_chart([*(history or validation.trend), now], bound=validation.bound),
         timeline=timeline(plan, sections),
         ranks=facts.rank_table(deployment) if deployment.ranks else None,
-        identities=facts.identity_table(job, topology, plan, prediction, deployment=deployment, throughput=throughput, lineage=lineage or {}),
+        identities=facts.identity_table(
+            job, topology, plan, prediction, deployment=deployment, throughput=throughput, lineage=lineage or {}
+        ),
     )
     return _page(context)
 
@@ -82,25 +101,43 @@ def _plan_context(job: Job, topology: Topology, plan: Plan, prediction: Predicti
     if topology.cluster.reconstructed:
         banners.append("This cluster is reconstructed from published ranges; nothing of it was measured.")
     return {
-        "lead": _lead(job, topology), "banners": banners, "verdict": "", "run_figures": [],
+        "lead": _lead(job, topology),
+        "banners": banners,
+        "verdict": "",
+        "run_figures": [],
         "plan_figures": facts.plan_figures(topology, plan, prediction, search),
-        "placement": placement_map(topology, plan), "groups": facts.group_table(topology, plan), "idle": facts.idle_reasons(plan),
+        "placement": placement_map(topology, plan),
+        "groups": facts.group_table(topology, plan),
+        "idle": facts.idle_reasons(plan),
         "unreachable": [(clean(u.machine), clean(u.reason)) for u in topology.unreachable],
-        "strategies": facts.strategy_table(plan), "ranks": None, "times": facts.time_table(prediction),
+        "strategies": facts.strategy_table(plan),
+        "ranks": None,
+        "times": facts.time_table(prediction),
         "memory": memory_bars(topology, plan, prediction) if prediction.memory else None,
         "memory_aggregated": len(prediction.memory) > SHOW_EACH_UP_TO,
-        "search": _search_line(search) if search else "", "search_chart": search_chart(search, prediction) if search else None,
-        "arms": facts.arm_table(search) if search else None, "arm_count": len(search.arms) if search else 0,
+        "search": _search_line(search) if search else "",
+        "search_chart": search_chart(search, prediction) if search else None,
+        "arms": facts.arm_table(search) if search else None,
+        "arm_count": len(search.arms) if search else 0,
         "operators": facts.operator_table(search) if search else None,
         "reasons": [clean(r, limit=600) for r in plan.reasons],
-        "classes": facts.class_table(topology), "links": facts.link_table(topology), "provenance": facts.provenance_table(prediction),
+        "classes": facts.class_table(topology),
+        "links": facts.link_table(topology),
+        "provenance": facts.provenance_table(prediction),
     }
 
 
 def _page(context: dict[str, Any]) -> str:
-    sections = [("training", "Training", context["run_figures"]), ("errors", "Predicted against measured", context["run_figures"]),
-                ("placement", "Who runs where", True), ("timeline", "Timeline", True), ("memory", "Memory", context["memory"]),
-                ("search", "Search", context["search"]), ("reasons", "Why this plan", context["reasons"]), ("provenance", "Where the numbers come from", True)]
+    sections = [
+        ("training", "Training", context["run_figures"]),
+        ("errors", "Predicted against measured", context["run_figures"]),
+        ("placement", "Who runs where", True),
+        ("timeline", "Timeline", True),
+        ("memory", "Memory", context["memory"]),
+        ("search", "Search", context["search"]),
+        ("reasons", "Why this plan", context["reasons"]),
+        ("provenance", "Where the numbers come from", True),
+    ]
     return _template().render(**context, contents=[(anchor, name) for anchor, name, there in sections if there])
 
 
@@ -113,21 +150,32 @@ def _template() -> Template:
 def _lead(job: Job, topology: Topology) -> str:
     model = job.model("actor").name
     regions = {m.region for m in topology.machines}
-    where = f"{plural(len(topology.machines), 'machine')} in {plural(len(regions), 'region')}" if regions != {""} else plural(len(topology.machines), "machine")
+    where = (
+        f"{plural(len(topology.machines), 'machine')} in {plural(len(regions), 'region')}"
+        if regions != {""}
+        else plural(len(topology.machines), "machine")
+    )
     batch = job.batch
-    return (f"{job.algorithm.upper()}, {'synchronous' if job.mode == 'sync' else f'asynchronous (staleness {job.staleness})'}, {clean(model)}; "
-            f"{batch.prompts:,} prompts × {batch.responses_per_prompt} responses an iteration; "
-            f"cluster {clean(topology.cluster.name)}: {where}, {tally(d.device_class for d in topology.devices)}.")
+    return (
+        f"{job.algorithm.upper()}, {'synchronous' if job.mode == 'sync' else f'asynchronous (staleness {job.staleness})'}, {clean(model)}; "
+        f"{batch.prompts:,} prompts × {batch.responses_per_prompt} responses an iteration; "
+        f"cluster {clean(topology.cluster.name)}: {where}, {tally(d.device_class for d in topology.devices)}."
+    )
 
 
 def _search_line(search: Search) -> str:
-    return (f"Solver {clean(search.solver)}, seed {search.seed}: {search.evaluations:,} plans evaluated in {show_seconds(search.seconds)}; "
-            f"ended {clean(search.status)}.")
+    return (
+        f"Solver {clean(search.solver)}, seed {search.seed}: {search.evaluations:,} plans evaluated in {show_seconds(search.seconds)}; "
+        f"ended {clean(search.status)}."
+    )
 
 
 def _verdict(validation: Validation) -> str:
     whole = validation.iteration
-    figures = f"{show_seconds(whole.predicted_s)} predicted, {show_seconds(whole.measured_s)} measured ({percent(whole.error, signed=True)})"
+    figures = (
+        f"{show_seconds(whole.predicted_s)} predicted, {show_seconds(whole.measured_s)} measured ({percent(whole.error, signed=True)})"
+    )
+    bound = f"the bound of ±{percent(validation.bound)}"
     if validation.verdict == "ok":
-        return f"The prediction holds: {figures}, within the bound of ±{percent(validation.bound)}."
-    return f"The prediction is off: {figures}, beyond the bound of ±{percent(validation.bound)}. Most of it: {task_title(validation.suspect) or 'unknown'}."
+        return f"The prediction holds: {figures}, within {bound}."
+    return f"The prediction is off: {figures}, beyond {bound}. Most of it: {task_title(validation.suspect) or 'unknown'}."

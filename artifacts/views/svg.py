@@ -10,6 +10,10 @@ from artifacts.views.palette import INK
 from artifacts.views.text import clean
 
 FONT = 12.0
+_HATCH = (
+    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="6" height="6" fill="#f5f7fa"/><line x1="0" y1="0" x2="0" y2="6" stroke="#cbd2d9" stroke-width="2"/></pattern></defs>'
+)
 _WIDE, _NARROW = set("mwMW@%—"), set("iljtf.,:;|!'()[] 1")
 
 
@@ -42,24 +46,46 @@ class Svg:
         self._parts: list[str] = []
         self._hatched = False
 
-    def rect(self, x: float, y: float, width: float, height: float, *, fill: str, stroke: str = "none", opacity: float = 1.0,
-             radius: float = 0.0, dashed: bool = False, title: str = "") -> None:
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        fill: str,
+        stroke: str = "none",
+        opacity: float = 1.0,
+        radius: float = 0.0,
+        dashed: bool = False,
+        title: str = "",
+    ) -> None:
         extra = f' rx="{_n(radius)}"' if radius else ""
         extra += f' fill-opacity="{_n(opacity)}"' if opacity < 1 else ""
         extra += f' stroke="{stroke}"' if stroke != "none" else ""
         extra += ' stroke-dasharray="4 3"' if dashed else ""
-        self._shape(f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(width, 0))}" height="{_n(max(height, 0))}" fill="{fill}"{extra}', "rect", title)
+        self._shape(
+            f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(width, 0))}" height="{_n(max(height, 0))}" fill="{fill}"{extra}', "rect", title
+        )
 
     def hatch(self, x: float, y: float, width: float, height: float, *, title: str = "") -> None:
         """A rectangle with diagonal lines: nothing runs here."""
         self._hatched = True
         self.rect(x, y, width, height, fill="url(#hatch)", stroke="#9aa5b1", radius=2, title=title)
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, *, stroke: str, width: float = 1.0, dashed: bool = False, title: str = "") -> None:
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, *, stroke: str, width: float = 1.0, dashed: bool = False, title: str = ""
+    ) -> None:
         extra = ' stroke-dasharray="4 3"' if dashed else ""
-        self._shape(f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" stroke="{stroke}" stroke-width="{_n(width)}"{extra}', "line", title)
+        self._shape(
+            f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" stroke="{stroke}" stroke-width="{_n(width)}"{extra}',
+            "line",
+            title,
+        )
 
-    def text(self, x: float, y: float, text: str, *, size: float = FONT, fill: str = INK, anchor: str = "start", bold: bool = False) -> None:
+    def text(
+        self, x: float, y: float, text: str, *, size: float = FONT, fill: str = INK, anchor: str = "start", bold: bool = False
+    ) -> None:
         extra = f' text-anchor="{anchor}"' if anchor != "start" else ""
         extra += ' font-weight="600"' if bold else ""
         if text:
@@ -70,11 +96,11 @@ class Svg:
 
     def markup(self) -> Markup:
         """The picture as an inline SVG element; it shrinks with the page and never grows beyond its size."""
-        defs = ('<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-                '<rect width="6" height="6" fill="#f5f7fa"/><line x1="0" y1="0" x2="0" y2="6" stroke="#cbd2d9" stroke-width="2"/>'
-                "</pattern></defs>") if self._hatched else ""
-        return Markup(f'<svg role="img" aria-label="{escape(self._label)}" viewBox="0 0 {_n(self.width)} {_n(self.height)}" '
-                      f'style="width:100%;max-width:{_n(self.width)}px;height:auto">{defs}{"".join(self._parts)}</svg>')
+        defs = _HATCH if self._hatched else ""
+        return Markup(
+            f'<svg role="img" aria-label="{escape(self._label)}" viewBox="0 0 {_n(self.width)} {_n(self.height)}" '
+            f'style="width:100%;max-width:{_n(self.width)}px;height:auto">{defs}{"".join(self._parts)}</svg>'
+        )
 
 
 def nice_ticks(top: float, count: int = 6) -> list[float]:
@@ -84,3 +110,10 @@ def nice_ticks(top: float, count: int = 6) -> list[float]:
     step = 10.0 ** int(f"{top / count:e}".split("e")[1])
     step *= next((m for m in (1, 2, 5, 10) if top / (step * m) <= count), 10)
     return [round(i * step, 12) for i in range(int(top / step + 1e-9) + 1)]
+
+
+def time_ticks(top_s: float, count: int = 6) -> list[tuple[float, str]]:
+    """Ticks of a time axis that ends at ``top_s``: (seconds, label), round in the one unit that suits the axis."""
+    units = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))
+    size, unit = next((size, unit) for least, size, unit in units if top_s >= least)
+    return [(tick * size, f"{tick:g} {unit}") for tick in nice_ticks(top_s / size, count)]

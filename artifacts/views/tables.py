@@ -13,16 +13,18 @@ def validation_rows(validation: Validation) -> list[dict[str, str]]:
     rows = []
     for row in comparison_rows(validation):
         whole = row is validation.iteration
-        rows.append({
-            "task": "whole iteration" if whole else _plain(task_title(row.task)),
-            "device class": "" if whole else _plain(row.device_class),
-            "predicted": show_seconds(row.predicted_s),
-            "measured": show_seconds(row.measured_s),
-            "error": percent(row.error, signed=True),
-            "spread": percent(row.measured_spread),
-            "iterations": str(row.iterations),
-            "verdict": ("ok" if validation.verdict == "ok" else "off") if whole else "",
-        })
+        rows.append(
+            {
+                "task": "whole iteration" if whole else _plain(task_title(row.task)),
+                "device class": "" if whole else _plain(row.device_class),
+                "predicted": show_seconds(row.predicted_s),
+                "measured": show_seconds(row.measured_s),
+                "error": percent(row.error, signed=True),
+                "spread": percent(row.measured_spread),
+                "iterations": str(row.iterations),
+                "verdict": ("ok" if validation.verdict == "ok" else "off") if whole else "",
+            }
+        )
     return rows
 
 

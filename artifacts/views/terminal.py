@@ -17,11 +17,18 @@ from artifacts.validation import Validation
 from artifacts.views.comparison import comparison_rows
 from artifacts.views.facts import first_and_last
 from artifacts.views.palette import group_styles
-from artifacts.views.text import clean, number, percent, tally, task_title
+from artifacts.views.text import clean, number, percent, plural, tally, task_title
 
 
-def terminal_summary(topology: Topology, plan: Plan, prediction: Prediction, *, throughput: Throughput | None = None,
-                     validation: Validation | None = None, look: Mapping[str, str] | None = None) -> Lines:
+def terminal_summary(
+    topology: Topology,
+    plan: Plan,
+    prediction: Prediction,
+    *,
+    throughput: Throughput | None = None,
+    validation: Validation | None = None,
+    look: Mapping[str, str] | None = None,
+) -> Lines:
     """A rich renderable: the plan in a few lines, reward and loss, predicted against measured, the verdict, where to look.
 
     ``look``: what → where (a path or an address). Documents of stages that did not run are left out.
@@ -41,10 +48,12 @@ def _plan_lines(topology: Topology, plan: Plan, prediction: Prediction) -> list[
     lines = []
     for group in plan.groups:
         tasks = ", ".join(f"{task_title(t)} {plan.tasks[t].dp}×{plan.tasks[t].pp}×{plan.tasks[t].tp}" for t in group.tasks)
-        lines.append(Text.assemble((f"{styles[group.name].letter}  ", "bold"), f"{tasks}  on {tally(class_of.get(d, 'unknown') for d in group.devices)}"))
+        kinds = tally(class_of.get(d, "unknown") for d in group.devices)
+        lines.append(Text.assemble((f"{styles[group.name].letter}  ", "bold"), f"{tasks}  on {kinds}"))
     idle = len(topology.devices) - sum(len(g.devices) for g in plan.groups)
-    lines.append(Text(f"dp×pp×tp; {idle or 'no'} device{'' if idle == 1 else 's'} idle; predicted iteration {show_seconds(prediction.iteration_time_s)}, "
-                      f"{number(prediction.throughput_samples_per_s)} samples/s", style="dim"))
+    idle_text = f"{plural(idle, 'device')} idle" if idle else "no device idle"
+    figures = f"predicted iteration {show_seconds(prediction.iteration_time_s)}, {number(prediction.throughput_samples_per_s)} samples/s"
+    lines.append(Text(f"dp×pp×tp; {idle_text}; {figures}", style="dim"))
     return lines
 
 
@@ -65,15 +74,21 @@ def _comparison(validation: Validation) -> Table:
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     for row in comparison_rows(validation):
         whole = row is validation.iteration
-        table.add_row(Text("whole iteration" if whole else task_title(row.task)), Text("" if whole else clean(row.device_class)),
-                      show_seconds(row.predicted_s), show_seconds(row.measured_s),
-                      Text(percent(row.error, signed=True), style="red" if abs(row.error) > validation.bound else ""), style="bold" if whole else "")
+        table.add_row(
+            Text("whole iteration" if whole else task_title(row.task)),
+            Text("" if whole else clean(row.device_class)),
+            show_seconds(row.predicted_s),
+            show_seconds(row.measured_s),
+            Text(percent(row.error, signed=True), style="red" if abs(row.error) > validation.bound else ""),
+            style="bold" if whole else "",
+        )
     return table
 
 
 def _verdict(validation: Validation) -> list[Text]:
     good = validation.verdict == "ok"
-    text = f"prediction {'holds' if good else 'is off'}: {percent(validation.iteration.error, signed=True)}, bound ±{percent(validation.bound)}"
+    error = percent(validation.iteration.error, signed=True)
+    text = f"prediction {'holds' if good else 'is off'}: {error}, bound ±{percent(validation.bound)}"
     if not good and validation.suspect:
         text += f"; most of it: {task_title(validation.suspect)}"
     return [Text(text, style="green" if good else "bold red"), *(Text(f"note: {clean(n)}", style="dim") for n in validation.notes)]

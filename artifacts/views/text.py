@@ -60,14 +60,6 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def axis_seconds(value: float, top: float) -> str:
-    """A tick of a time axis that ends at ``top`` seconds; all ticks of an axis have one unit."""
-    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if top >= (2 * size if size > 1 else size):
-            return f"{value / size:g} {unit}"
-    return f"{value:g} s"
-
-
 def tally(names: Iterable[str]) -> str:
     """``24 × A100, 8 × L4``, the most frequent first."""
     counts = Counter(names)

@@ -11,8 +11,8 @@ from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.units import show_seconds
 from artifacts.views.palette import FAINT, GRID, INK, MUTED, PAPER, group_styles
-from artifacts.views.svg import Svg, fit, nice_ticks, text_width
-from artifacts.views.text import axis_seconds, clean, task_title
+from artifacts.views.svg import Svg, fit, text_width, time_ticks
+from artifacts.views.text import clean, task_title
 
 WIDTH = 1080.0
 _LABEL, _LANE, _BAR = 170.0, 34.0, 26.0
@@ -31,8 +31,9 @@ class Span:
 
 def predicted_spans(plan: Plan, prediction: Prediction) -> list[Span]:
     """Tasks as the prediction places them; what is no task has no start of its own and is drawn last, ending with the iteration."""
-    spans = [Span(plan.group_of(name).name, name, t.start_s, t.start_s + t.time_s)
-             for name, t in prediction.tasks.items() if name in plan.tasks]
+    spans = [
+        Span(plan.group_of(name).name, name, t.start_s, t.start_s + t.time_s) for name, t in prediction.tasks.items() if name in plan.tasks
+    ]
     at = max(max((s.end_s for s in spans), default=0.0), prediction.iteration_time_s - sum(prediction.other_s.values()))
     return spans + _in_a_row(prediction.other_s, at)
 
@@ -72,11 +73,10 @@ def timeline(plan: Plan, sections: Sequence[tuple[str, Sequence[Span], float]]) 
     lanes = [[g.name for g in plan.groups] + ([BESIDE] if any(s.lane == BESIDE for s in spans) else []) for _, spans, _ in sections]
     height = sum(30 + _LANE * len(names) + 10 for names in lanes) + 24
     svg = Svg(WIDTH, height, label="timeline of one iteration, tasks by group")
-    ticks = nice_ticks(horizon, 8)
-    for tick in ticks:
+    for tick, label in time_ticks(horizon, 8):
         x = _LABEL + tick * scale
         svg.line(x, 24, x, height - 22, stroke=GRID)
-        svg.text(x, height - 6, axis_seconds(tick, horizon), size=11, fill=MUTED, anchor="middle")
+        svg.text(x, height - 6, label, size=11, fill=MUTED, anchor="middle")
     y = 0.0
     for (title, spans, whole), names in zip(sections, lanes, strict=True):
         svg.text(0, y + 17, title, bold=True)
@@ -89,8 +89,16 @@ def timeline(plan: Plan, sections: Sequence[tuple[str, Sequence[Span], float]]) 
             _lane(svg, [s for s in spans if s.lane == name], y, scale, style.fill if style else FAINT, style.text if style else INK)
             y += _LANE
         x = _LABEL + whole * scale
-        svg.line(x, y - _LANE * len(names) - 4, x, y + 2, stroke=INK, width=1.5, dashed=True,
-                 title=f"end of the iteration: {show_seconds(whole)}")
+        svg.line(
+            x,
+            y - _LANE * len(names) - 4,
+            x,
+            y + 2,
+            stroke=INK,
+            width=1.5,
+            dashed=True,
+            title=f"end of the iteration: {show_seconds(whole)}",
+        )
         svg.text(x - 4, y - _LANE * len(names) - 6, show_seconds(whole), size=11, anchor="end", bold=True)
         y += 12
     return svg.markup()
@@ -104,7 +112,7 @@ def _lane(svg: Svg, spans: Sequence[Span], y: float, scale: float, fill: str, in
         name, seconds = task_title(span.name), show_seconds(span.end_s - span.start_s)
         svg.rect(x, top, width, _BAR, fill=fill, stroke=PAPER, radius=2, title=f"{name}: {seconds}, from {show_seconds(span.start_s)}")
         before = _LABEL + max((s.end_s for _, s in bars[:index]), default=0.0) * scale
-        after = _LABEL + min((s.start_s for _, s in bars[index + 1:]), default=(WIDTH - 8 - _LABEL) / scale) * scale
+        after = _LABEL + min((s.start_s for _, s in bars[index + 1 :]), default=(WIDTH - 8 - _LABEL) / scale) * scale
         base = top + _BAR / 2 + 4
         for label in (f"{name} {seconds}", name):
             need = text_width(label, 11.5) + 8
@@ -127,6 +135,6 @@ def _stack(spans: Sequence[Span]) -> list[tuple[int, Span]]:
     out = []
     for span in sorted(spans, key=lambda s: (s.start_s, s.name)):
         row = next((i for i, end in enumerate(rows) if end <= span.start_s + 1e-9), len(rows))
-        rows[row:row + 1] = [span.end_s]
+        rows[row : row + 1] = [span.end_s]
         out.append((row, span))
     return out

@@ -1,0 +1,61 @@
+"""What the throughput log says about time: medians and spreads over the iterations that count."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from artifacts.errors import InputError
+from artifacts.throughput import Iteration, Throughput
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One quantity over iterations: median in seconds, relative interquartile range, how many iterations had it."""
+
+    median_s: float
+    spread: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``tasks`` has every key of ``by_task_s``; ``iterations`` are those that count; ``warm_up`` says how many were left out."""
+
+    whole: Sample
+    tasks: dict[str, Sample]
+    iterations: tuple[Iteration, ...]
+    warm_up: int
+
+    def beside(self, predicted: Collection[str]) -> Sample | None:
+        """Seconds an iteration spends under keys that are not in ``predicted``, summed within each iteration; None: no such key."""
+        unknown = self.tasks.keys() - set(predicted)
+        return sample([sum(i.by_task_s.get(k, 0.0) for k in unknown) for i in self.iterations]) if unknown else None
+
+
+def measure(throughput: Throughput, *, skip: int, where: str) -> Measured:
+    """Summarise a log without its first ``skip`` iterations. A log that is no longer than that counts its last iteration.
+
+    Raises:
+        InputError: no iteration finished.
+    """
+    if not throughput.iterations:
+        raise InputError(
+            f"{where} has no finished iteration: there is nothing to compare", fix="look at the train stage's log and rerun it"
+        )
+    counted = throughput.iterations[skip:] or throughput.iterations[-1:]
+    keys = dict.fromkeys(k for i in counted for k in i.by_task_s)
+    return Measured(
+        whole=sample([i.time_s for i in counted]),
+        tasks={k: sample([i.by_task_s[k] for i in counted if k in i.by_task_s]) for k in keys},
+        iterations=tuple(counted),
+        warm_up=len(throughput.iterations) - len(counted),
+    )
+
+
+def sample(values: Sequence[float]) -> Sample:
+    """Median and interquartile range (quartiles by linear interpolation), the latter relative to the median."""
+    low, mid, high = (float(q) for q in np.percentile(values, [25, 50, 75]))
+    return Sample(median_s=mid, spread=(high - low) / mid if mid > 0 else 0.0, count=len(values))
