@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import docker
+from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
 from requests.exceptions import RequestException
@@ -68,14 +70,16 @@ def refused(error: Exception, what: str) -> RunnerUnavailable:
 
 
 def _unavailable(error: Exception) -> RunnerUnavailable:
-    host = _shown_host()
+    named_by, address = _address()
+    host = _shown(address)
     chain = list(_causes(error))
     if any(isinstance(e, PermissionError) for e in chain):
         return RunnerUnavailable(f"no permission for the Docker engine at {host}",
                                  fix='type: sudo usermod -aG docker "$USER", then log in again')
     missing = any(isinstance(e, FileNotFoundError) for e in chain)
-    if missing and os.environ.get("DOCKER_HOST"):
-        return RunnerUnavailable(f"DOCKER_HOST names {host}, which does not exist", fix="correct it, or type: unset DOCKER_HOST")
+    if missing and named_by:
+        mend = "unset DOCKER_HOST" if named_by == "DOCKER_HOST" else "docker context use default"
+        return RunnerUnavailable(f"{named_by} names {host}, which does not exist", fix=f"correct it, or type: {mend}")
     if missing and not shutil.which("dockerd"):
         return RunnerUnavailable("Docker is not installed", fix="type: sudo apt-get install docker.io (or use --runner process)")
     if missing or any(isinstance(e, ConnectionError) for e in chain):
@@ -84,12 +88,24 @@ def _unavailable(error: Exception) -> RunnerUnavailable:
         return refused(error, "answer")
     if isinstance(error, RequestException):
         return RunnerUnavailable(f"the Docker engine at {host} does not answer", fix=_TO_START)
-    return RunnerUnavailable(f"the Docker engine cannot be reached: {error}", fix="check DOCKER_HOST")
+    reason = str(error).replace(address, host)
+    return RunnerUnavailable(f"the Docker engine cannot be reached: {reason}", fix="check DOCKER_HOST")
 
 
-def _shown_host() -> str:
-    """The engine's address without a user or password in it."""
-    parts = urlsplit(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock")
+def _address() -> tuple[str, str]:
+    """What names the engine's address ("" for the default), and the address."""
+    if os.environ.get("DOCKER_HOST"):
+        return "DOCKER_HOST", os.environ["DOCKER_HOST"]
+    with suppress(DockerException, OSError, ValueError, KeyError):
+        context = ContextAPI.get_context(os.environ.get("DOCKER_CONTEXT"))
+        if context is not None and context.Name != "default" and context.Host:
+            return f"the Docker context {context.Name}", str(context.Host)
+    return "", "unix:///var/run/docker.sock"
+
+
+def _shown(address: str) -> str:
+    """An address without a user or password in it."""
+    parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 

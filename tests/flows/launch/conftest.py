@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_stages import Events, write_stages
 
 from artifacts.invocation import StageRequest
+from tests.flows.launch.tiny_stages import Events, write_stages
 
 
 @pytest.fixture(scope="session")

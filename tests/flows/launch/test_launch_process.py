@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_stages import Events
 
 from artifacts.errors import HetrlError, InfeasiblePlan, InputError, RunnerUnavailable, StageCrashed, StageTimeout
 from artifacts.invocation import Log, Outcome, Progress, StageRequest
@@ -21,6 +20,7 @@ from flows.launch import Mount
 from flows.launch.owner import Owner
 from flows.launch.process import ProcessRunner
 from flows.launch.processes import VARIABLE, Mark, marked
+from tests.flows.launch.tiny_stages import Events
 
 Make = Callable[..., StageRequest]
 

@@ -84,6 +84,41 @@ STAGES = {
         raw.write(b'{"event":"outcome","status":"error","kind":"InputError","message":"not the last"}\\n')
         raw.write(b'{"event":"outcome","status":"ok","version":"v4"}'); raw.flush()  # no line end
     """,
+    "look": """
+        status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+        def writable(folder):
+            try:
+                open(os.path.join(folder, "probe"), "w").write("x")
+                return True
+            except OSError:
+                return False
+        with open("note.txt", "w") as file:
+            file.write("left in the work folder")
+        folders = ("/", "/usr", "/etc", "/app", "/dev/shm", "/tmp", os.getcwd())
+        shm = os.statvfs("/dev/shm")
+        outcome(status="ok", version="v6", summary={
+            "uid": os.getuid(), "capabilities": int(status["CapEff"], 16), "no_new_privileges": int(status["NoNewPrivs"]),
+            "seccomp": int(status["Seccomp"]), "writable": [folder for folder in folders if writable(folder)],
+            "parent": open("/proc/1/comm").read().strip(), "home": os.environ["HOME"],
+            "variables": sorted(n for n in os.environ if n.startswith(("AWS_", "HETRL_"))),
+            "secret_length": len(os.environ.get("AWS_SECRET_ACCESS_KEY", "")), "mounted": os.path.exists("/data/model.txt"),
+            "shm_bytes": shm.f_blocks * shm.f_frsize, "interfaces": sorted(os.listdir("/sys/class/net")),
+        })
+    """,
+    "validate": """
+        outcome(status="ok", version="v8")
+    """,
+    "writes_store": """
+        folder = request["store"].removeprefix("file://")
+        open(os.path.join(folder, "made.txt"), "w").write("by the stage")
+        outcome(status="ok", version="v7", summary={"uid": os.getuid()})
+    """,
+    "hungry": """
+        say(event="log", message="eating")
+        held = []
+        while True:
+            held.append(bytearray(os.urandom(2**20)) * 8)
+    """,
     "leaky": """
         say(event="log", message="the secret is " + os.environ["AWS_SECRET_ACCESS_KEY"])
         print("again " + os.environ["AWS_SECRET_ACCESS_KEY"], file=sys.stderr)
