@@ -1,0 +1,1 @@
+"""What can run a training: :mod:`base` says what an engine is, one package an engine."""

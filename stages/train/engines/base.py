@@ -1,0 +1,53 @@
+"""What the stage asks of an engine, and what an engine tells the stage while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from artifacts.deployment import Deployment
+from artifacts.job import Job
+from artifacts.plan import Plan
+from artifacts.throughput import Iteration
+from artifacts.topology import Topology
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run: what to train, where, and a scratch folder."""
+
+    job: Job
+    topology: Topology
+    plan: Plan
+    deployment: Deployment
+    workdir: Path
+
+
+@dataclass(frozen=True)
+class Report:
+    """How an engine speaks while it runs. ``iteration`` may raise: the engine then stops and lets the error pass."""
+
+    log: Callable[[str], None]
+    iteration: Callable[[Iteration], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is left of a run besides its log: a folder with the actor's final weights (None: the engine exports none)."""
+
+    weights: Path | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """An engine. ``check`` needs no cluster and raises ``InputError`` naming the rule that a job or plan breaks."""
+
+    name: str
+
+    def versions(self) -> dict[str, str]: ...
+
+    def check(self, run: Run) -> None: ...
+
+    def run(self, run: Run, report: Report) -> Result: ...

@@ -1,0 +1,56 @@
+"""verl's agent loop with the rule reward computed where the responses arrive: one process less to start, nothing sent twice."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+_Worker: Any = AgentLoopWorkerTQ.__ray_actor_class__
+
+
+class _LocalScore:
+    """Stands where verl expects a method of a remote reward worker; counts the seconds it takes."""
+
+    def __init__(self, worker: RewardLoopWorker) -> None:
+        self._worker = worker
+        self.seconds = 0.0
+
+    async def remote(self, data: Any) -> Any:
+        started = time.monotonic()
+        try:
+            return await self._worker.compute_score(data)
+        finally:
+            self.seconds += time.monotonic() - started
+
+
+class _LocalRewardWorker:
+    def __init__(self, worker: RewardLoopWorker) -> None:
+        self.compute_score = _LocalScore(worker)
+
+
+class ScoringAgentLoopWorker(_Worker):
+    """An agent loop worker that scores its own responses."""
+
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        self._scorer = _LocalRewardWorker(RewardLoopWorker(config))
+        self.reward_loop_worker_handles = [self._scorer]
+
+    async def take_score_seconds(self) -> float:
+        """Seconds spent scoring since the last call."""
+        score = self._scorer.compute_score
+        seconds, score.seconds = score.seconds, 0.0
+        return seconds
+
+
+class ScoringAgentLoopManager(AgentLoopManagerTQ):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(ScoringAgentLoopWorker)
+
+    def take_score_seconds(self) -> float:
+        return sum(ray.get([worker.take_score_seconds.remote() for worker in self.agent_loop_workers]))

@@ -1,0 +1,164 @@
+"""Job and plan as verl's own Hydra configuration: overrides on ``ppo_megatron_trainer``, composed and validated by verl's own code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from artifacts.job import Job
+from artifacts.plan import Plan, Strategy
+from stages.train.engines.verl.ranks import pipeline_layout
+from stages.train.engines.verl.score import __file__ as SCORE_FILE
+
+CONFIG_NAME = "ppo_megatron_trainer"
+ROLLOUT = "hetrl_hf"
+_ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
+
+Value = str | int | float | bool | None | list[str]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Files of a run that verl reads."""
+
+    model: Path
+    train_file: Path
+    validation_file: Path
+    router: Path
+    checkpoints: Path
+
+
+def overrides(job: Job, plan: Plan, paths: Paths) -> dict[str, Value]:
+    """verl's keys and their values. A key that verl's defaults do not hold starts with ``+``."""
+    actor, reference = plan.tasks["actor_training"], plan.tasks["reference_inference"]
+    batch, model = job.batch, str(paths.model)
+    keys: dict[str, Value] = {
+        "data.train_files": str(paths.train_file),
+        "data.val_files": str(paths.validation_file),
+        "data.train_batch_size": batch.prompts,
+        "data.max_prompt_length": job.prompt_tokens.max,
+        "data.max_response_length": job.response_tokens.max,
+        "data.dataloader_num_workers": 0,
+        "data.seed": job.seed,
+        **_model("actor_rollout_ref.model", model),
+        **_megatron(_ACTOR, actor, job),
+        f"{_ACTOR}.ppo_mini_batch_size": batch.mini_batch_prompts or batch.prompts,
+        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": _nominal_micro(actor, job),
+        f"{_ACTOR}.ppo_epochs": batch.epochs,
+        f"{_ACTOR}.use_torch_compile": False,
+        f"{_ACTOR}.use_kl_loss": True,
+        f"{_ACTOR}.kl_loss_coef": job.kl.coefficient,
+        f"{_REF}.megatron.sequence_parallel": False,
+        f"{_REF}.log_prob_micro_batch_size_per_gpu": reference.micro_batch_sequences,
+        f"{_ROLLOUT}.name": ROLLOUT,
+        f"{_ROLLOUT}.n": batch.responses_per_prompt,
+        f"{_ROLLOUT}.seed": job.seed,
+        f"{_ROLLOUT}.tensor_model_parallel_size": 1,
+        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": actor.micro_batch_sequences,
+        f"{_ROLLOUT}.free_cache_engine": False,
+        f"{_ROLLOUT}.max_num_seqs": batch.sequences,
+        f"{_ROLLOUT}.agent.num_workers": 1,
+        f"{_ROLLOUT}.router_config_path": str(paths.router),
+        "reward.num_workers": 0,
+        "reward.custom_reward_function.path": SCORE_FILE,
+        "algorithm.adv_estimator": "gae" if job.algorithm == "ppo" else "grpo",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "trainer.device": "cpu",
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": len(actor.ranks),
+        "trainer.total_training_steps": job.iterations,
+        "trainer.total_epochs": job.iterations,
+        "trainer.logger": [],
+        "trainer.val_before_train": False,
+        "trainer.resume_mode": "disable",
+        "trainer.default_local_dir": str(paths.checkpoints),
+    }
+    if job.algorithm == "ppo":
+        critic = plan.tasks["critic_training"]
+        keys |= {
+            "critic.enable": True,
+            **_model("critic.model", model),
+            **_megatron("critic", critic, job),
+            "critic.ppo_micro_batch_size_per_gpu": critic.micro_batch_sequences,
+        }
+    return keys
+
+
+def compose(keys: dict[str, Value]) -> Any:
+    """The whole configuration as verl composes it."""
+    import verl
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    folder = Path(verl.__file__).parent / "trainer" / "config"
+    with initialize_config_dir(str(folder), version_base=None):
+        return hydra_compose(CONFIG_NAME, overrides=[f"{key}={_literal(value)}" for key, value in keys.items()])
+
+
+def validate(config: Any, plan: Plan) -> Any:
+    """Pass the configuration through verl's own checks, then set the plan's micro-batch sizes.
+
+    verl's check wants a micro-batch that divides every replica's equal share; the workers take any (:mod:`megatron_cpu`).
+    """
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
+    config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = plan.tasks["actor_training"].micro_batch_sequences
+    return config
+
+
+def _model(prefix: str, path: str) -> dict[str, Value]:
+    return {
+        f"{prefix}.path": path,
+        f"{prefix}.use_remove_padding": False,
+        f"{prefix}.enable_gradient_checkpointing": False,
+        f"+{prefix}.override_config.attn_implementation": "sdpa",
+    }
+
+
+def _megatron(prefix: str, strategy: Strategy, job: Job) -> dict[str, Value]:
+    engine, optimizer = f"{prefix}.megatron", f"{prefix}.optim"
+    keys: dict[str, Value] = {
+        f"{engine}.tensor_model_parallel_size": strategy.tp,
+        f"{engine}.pipeline_model_parallel_size": strategy.pp,
+        f"{engine}.sequence_parallel": False,
+        f"{engine}.use_remove_padding": False,
+        f"{engine}.vanilla_mbridge": True,
+        f"{engine}.dtype": "bfloat16",
+        f"{engine}.seed": job.seed,
+        f"{engine}.override_transformer_config.attention_backend": "local",
+        f"{optimizer}.lr": job.optimizer.learning_rate,
+        f"{optimizer}.weight_decay": job.optimizer.weight_decay,
+        f"{optimizer}.clip_grad": job.optimizer.clip_grad,
+    }
+    if strategy.pp > 1:
+        keys[f"+{engine}.override_transformer_config.pipeline_model_parallel_layout"] = pipeline_layout(strategy.layers)
+    return keys
+
+
+def _nominal_micro(strategy: Strategy, job: Job) -> int:
+    """Largest micro-batch up to the plan's that verl's divisibility check lets pass."""
+    share = job.batch.sequences // strategy.dp
+    return max(m for m in range(1, min(strategy.micro_batch_sequences, share) + 1) if share % m == 0)
+
+
+def _literal(value: Value) -> str:
+    """A value in Hydra's override grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no configuration value")
+        return repr(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(_literal, value)) + "]"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return str(value)

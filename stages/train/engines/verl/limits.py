@@ -1,0 +1,90 @@
+"""What this engine can carry out, checked on the plan before anything starts. Each refusal names its rule."""
+
+from __future__ import annotations
+
+from artifacts.errors import InputError
+from artifacts.job import Job
+from artifacts.plan import Plan, Strategy
+from artifacts.topology import Topology
+
+CRITIC = ("critic_inference", "critic_training")
+_REPLAN = "plan again with `hetrl run --from schedule`; the scheduler reads the engine's limits"
+
+
+def check(job: Job, plan: Plan, topology: Topology) -> None:
+    """Raise ``InputError`` naming the first rule the job or its plan breaks."""
+    _job(job)
+    missing = [task for task in job.tasks() if task not in plan.tasks]
+    _rule(not missing, f"every task of the job has a strategy; the plan lacks {', '.join(missing)}")
+    extra = [task for task in plan.tasks if task not in job.tasks()]
+    _rule(not extra, f"the plan holds only tasks of the job; {', '.join(extra)} is not one")
+    known = {d.id: d for d in topology.devices}
+    for task, strategy in plan.tasks.items():
+        for device in strategy.ranks:
+            _rule(device in known, f"task {task} names device {device}, which the topology does not have")
+            _rule(known[device].vendor == "cpu", f"this version of the engine runs on CPU devices; {device} is {known[device].vendor}")
+    training = plan.tasks["actor_training"]
+    _training("actor_training", training, job, layers=job.model("actor").layers, heads=job.model("actor").kv_heads)
+    _actor_group(plan, training)
+    if job.algorithm == "ppo":
+        _critic_group(job, plan)
+
+
+def _job(job: Job) -> None:
+    _rule(job.mode == "sync", f"mode {job.mode} is not supported by this version of the engine", fix="set mode: sync")
+    _rule(job.reward == "rule", "a reward model is not supported by this version of the engine", fix="set reward: rule")
+    _rule(job.precision == "bf16", f"Megatron trains in bf16 under verl; the job asks for {job.precision}", fix="set precision: bf16")
+    _rule(job.engine.rollout in ("auto", "hf"), f"rollout {job.engine.rollout} needs a GPU", fix="set engine.rollout: auto")
+    actor = job.model("actor")
+    for role in ("reference", "critic"):
+        same = job.model(role).model_dump(exclude={"name"}) == actor.model_dump(exclude={"name"})
+        _rule(same, f"{role} and actor share one model in this version of the engine", fix=f"leave models.{role} out")
+
+
+def _actor_group(plan: Plan, training: Strategy) -> None:
+    group = plan.group_of("actor_training")
+    for task in ("rollout", "reference_inference"):
+        _rule(plan.group_of(task).name == group.name, f"{task} shares the actor's devices; the plan puts it into group {plan.group_of(task).name}")
+    reference = plan.tasks["reference_inference"]
+    same = (reference.dp, reference.pp, reference.tp, reference.layers, reference.ranks) == (
+        training.dp, training.pp, training.tp, training.layers, training.ranks)
+    _rule(same, "reference_inference has the layout, layers and ranks of actor_training: one set of process groups a worker")
+    _shares("reference_inference", reference, sum(training.local_batch_sequences), steps=1)
+    rollout = plan.tasks["rollout"]
+    _rule(rollout.pp == 1 and rollout.tp == 1 and rollout.dp == len(training.ranks),
+          f"the rollout is one replica a rank (dp {len(training.ranks)}, pp 1, tp 1); the plan has dp {rollout.dp}, pp {rollout.pp}, tp {rollout.tp}")
+    _rule(sorted(rollout.ranks) == sorted(training.ranks), "the rollout's replicas sit on the actor's devices")
+    total = sum(rollout.local_batch_sequences)
+    _rule(total == sum(training.local_batch_sequences), f"the rollout's shares add up to {total}, not to the batch")
+
+
+def _critic_group(job: Job, plan: Plan) -> None:
+    inference, training = (plan.tasks[task] for task in CRITIC)
+    _rule(plan.group_of(CRITIC[0]).name == plan.group_of(CRITIC[1]).name, "critic_inference and critic_training share one group")
+    _rule(inference.model_dump(exclude={"micro_batch_sequences"}) == training.model_dump(exclude={"micro_batch_sequences"}),
+          "critic_inference and critic_training have one layout, one order of ranks and the same shares")
+    spec = job.model("critic")
+    _training("critic_training", training, job, layers=spec.layers, heads=spec.kv_heads)
+    actor = plan.tasks["actor_training"]
+    if plan.group_of("critic_training").name == plan.group_of("actor_training").name:
+        _rule((training.dp, training.pp, training.tp, training.ranks) == (actor.dp, actor.pp, actor.tp, actor.ranks),
+              "a critic that shares the actor's group has its layout and ranks: one set of process groups a worker")
+
+
+def _training(task: str, strategy: Strategy, job: Job, *, layers: int, heads: int) -> None:
+    _rule(sum(strategy.layers) == layers, f"the layers of {task} add up to {sum(strategy.layers)}; the model has {layers}")
+    _rule(heads % strategy.tp == 0, f"tp {strategy.tp} of {task} divides the {heads} KV heads")
+    _rule(job.batch.sequences % strategy.dp == 0, f"dp {strategy.dp} of {task} divides the {job.batch.sequences} sequences of an iteration")
+    _shares(task, strategy, job.batch.sequences, steps=job.batch.sequences // job.batch.mini_batch_sequences)
+
+
+def _shares(task: str, strategy: Strategy, total: int, *, steps: int) -> None:
+    shares = strategy.local_batch_sequences
+    _rule(sum(shares) == total, f"the shares of {task}, {shares}, add up to {sum(shares)}; an iteration has {total} sequences")
+    _rule(min(shares) > 0, f"every replica of {task} takes part; the shares are {shares}")
+    _rule(all(s % steps == 0 for s in shares), f"each share of {task}, {shares}, divides into {steps} mini-batches")
+
+
+def _rule(holds: bool, rule: str, *, fix: str = _REPLAN) -> None:
+    if not holds:
+        raise InputError(f"the verl engine cannot run this: {rule}", fix=fix)

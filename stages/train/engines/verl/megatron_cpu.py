@@ -1,0 +1,110 @@
+"""verl's Megatron engines on a CPU: no Transformer Engine, transformers 5's names, attention masks as the local layers want them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from stages.train.engines.verl import cuda_shim
+
+cuda_shim.install()
+
+import mbridge.core.llm_bridge as llm_bridge  # noqa: E402
+import mbridge.core.util as bridge_util  # noqa: E402
+import verl.workers.engine.megatron.transformer_impl as megatron_engine  # noqa: E402
+from mbridge.core.llm_bridge import LLMBridge  # noqa: E402
+from mbridge.models.qwen2 import Qwen2Bridge  # noqa: E402
+from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
+from tensordict import TensorDict  # noqa: E402
+from verl.utils import tensordict_utils as tu  # noqa: E402
+from verl.workers.engine.base import EngineRegistry  # noqa: E402
+
+from stages.train.engines.verl.ranks import micro_sizes  # noqa: E402
+
+
+@EngineRegistry.register(model_type="language_model", backend="megatron", device="cpu")
+class CpuMegatronLanguageModel(megatron_engine.MegatronEngineWithLMHead):
+    pass
+
+
+@EngineRegistry.register(model_type="value_model", backend="megatron", device="cpu")
+class CpuMegatronValueModel(megatron_engine.MegatronEngineWithValueHead):
+    pass
+
+
+def apply() -> None:
+    """Patch mbridge, Megatron-Core and verl in this process."""
+    _local_layers()
+    _names_of_transformers_5()
+    _causal_masks()
+    _uneven_micro_batches()
+
+
+def _local_layers() -> None:
+    """mbridge hard-wires Transformer Engine; the local layers keep norms as modules of their own, under other names."""
+    spec = llm_bridge.get_gpt_decoder_block_spec
+
+    def local_spec(config: Any, use_transformer_engine: bool = True, **kwargs: Any) -> Any:
+        return spec(config, use_transformer_engine=False, **kwargs)
+
+    llm_bridge.get_gpt_decoder_block_spec = local_spec
+    Qwen2Bridge._OTHER_MAPPING = {"input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]}
+    Qwen2Bridge._MLP_MAPPING["pre_mlp_layernorm.weight"] = ["model.layers.{layer_number}.post_attention_layernorm.weight"]
+    base_config = LLMBridge._build_base_config
+
+    def cpu_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return base_config(self, *args, **kwargs, use_cpu_initialization=True, sequence_parallel=False, masked_softmax_fusion=False)
+
+    LLMBridge._build_base_config = cpu_config
+
+
+def _names_of_transformers_5() -> None:
+    """mbridge 0.15.1 predates transformers 5 (rope_theta moved) and Megatron-Core 0.16 (a model type is gone)."""
+    arguments = LLMBridge._get_gptmodel_args
+
+    def with_rope(self: Any) -> Any:
+        config = self.hf_config
+        if getattr(config, "rope_theta", None) is None:
+            config.rope_theta = (getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0)
+        return arguments(self)
+
+    LLMBridge._get_gptmodel_args = with_rope
+    if not hasattr(bridge_util.ModelType, "encoder_and_decoder"):
+        type.__setattr__(bridge_util.ModelType, "encoder_and_decoder", "encoder_and_decoder")
+
+
+def _causal_masks() -> None:
+    """verl hands over a (batch, sequence) padding mask as Transformer Engine takes it. Sequences are padded on the right, where a
+    causal mask alone keeps padding out of every real position."""
+    forward = DotProductAttention.forward
+
+    @functools.wraps(forward)
+    def causal(self: Any, query: torch.Tensor, key: Any, value: Any, attention_mask: torch.Tensor | None, *args: Any, **kwargs: Any) -> Any:
+        if attention_mask is None or attention_mask.dim() == 2:
+            length = query.shape[0]
+            attention_mask = torch.ones(1, 1, length, length, dtype=torch.bool).triu(1)
+        return forward(self, query, key, value, attention_mask, *args, **kwargs)
+
+    DotProductAttention.forward = causal
+
+
+def _uneven_micro_batches() -> None:
+    """verl cuts a local batch into equal micro-batches or refuses; a replica's share need not be a multiple of the plan's size."""
+    equal = megatron_engine.prepare_micro_batches
+
+    @functools.wraps(equal)
+    def cut(data: TensorDict, **kwargs: Any) -> Any:
+        if tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
+            return equal(data, **kwargs)
+        largest = data["micro_batch_size_per_gpu"]
+        if len(data) % largest == 0:
+            return equal(data, **kwargs)
+        pieces, start = [], 0
+        for size in micro_sizes(len(data), largest):
+            pieces.append(tu.index_select_tensor_dict(data, torch.arange(start, start + size)))
+            start += size
+        return pieces, None
+
+    megatron_engine.prepare_micro_batches = cut

@@ -1,0 +1,96 @@
+"""From what verl measured in an iteration to a line of the throughput log."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from artifacts.errors import HetrlError
+from artifacts.plan import Plan
+from artifacts.throughput import Iteration, Replica
+from stages.train.engines.verl.ranks import megatron_order, replica_of
+
+if TYPE_CHECKING:
+    from stages.train.engines.verl.trainer import Step
+
+TASK_OF_TIMER = {
+    "gen": "rollout",
+    "old_log_prob": "actor_log_prob",
+    "ref": "reference_inference",
+    "values": "critic_inference",
+    "update_critic": "critic_training",
+    "update_actor": "actor_training",
+    "update_weights": "weight_update",
+}
+"""verl's timers of one step (``timing_s/…``) → our tasks. ``gen`` spans rollout and the rule reward, which overlap."""
+
+METRIC = {
+    "loss": ("actor/loss", "actor/actor/pg_loss", "actor/pg_loss"),
+    "grad_norm": ("actor/grad_norm",),
+    "entropy": ("actor/entropy",),
+    "kl": ("actor/kl_loss", "actor/ppo_kl", "actor/actor/ppo_kl"),
+    "reward_mean": ("critic/score/mean", "critic/rewards/mean"),
+    "response_tokens_mean": ("response_length/mean",),
+    "staleness": ("training/off_policy/trajectory_staleness/mean",),
+}
+"""Our figure → verl's metric, first found."""
+
+
+def iteration(step: Step, plan: Plan) -> Iteration:
+    """One line. ``by_task_s`` sums to ``time_s``; what no timer covers is ``other``.
+
+    Raises:
+        HetrlError: loss or gradient norm is not a number.
+    """
+    total = step.seconds["step"]
+    by_task = {task: step.seconds[timer] for timer, task in TASK_OF_TIMER.items() if timer in step.seconds}
+    by_task["reward"] = min(step.score_seconds, by_task["rollout"])
+    by_task["rollout"] -= by_task["reward"]
+    by_task["other"] = max(0.0, total - sum(by_task.values()))
+    figures = {name: _first(step.metrics, keys) for name, keys in METRIC.items()}
+    for name in ("loss", "grad_norm"):
+        value = figures[name]
+        if value is not None and not math.isfinite(value):
+            raise HetrlError(f"iteration {step.number}: {name} is {value}, the training has diverged",
+                             fix="lower optimizer.learning_rate; the log up to here is kept", details={"iteration": step.number})
+    return Iteration(
+        step=step.number,
+        time_s=total,
+        by_task_s=by_task,
+        sequences=len(step.sequence_tokens),
+        tokens=sum(step.sequence_tokens),
+        replicas=_replicas(step, plan),
+        memory_peak_bytes=_memory(step.metrics),
+        **{name: value if value is None or math.isfinite(value) else None for name, value in figures.items()},
+    )
+
+
+def _first(metrics: dict[str, Any], keys: tuple[str, ...]) -> float | None:
+    return next((float(metrics[key]) for key in keys if key in metrics), None)
+
+
+def _memory(metrics: dict[str, Any]) -> int | None:
+    peaks = [float(v) for k, v in metrics.items() if k.endswith("perf/max_memory_allocated_gb")]
+    return int(max(peaks) * 2**30) if peaks else None
+
+
+def _replicas(step: Step, plan: Plan) -> dict[str, list[Replica]]:
+    """What each replica did: a replica's ranks see the same sequences, its time is that of its slowest rank."""
+    found: dict[str, list[Replica]] = {}
+    for task, strategy in plan.tasks.items():
+        work = step.critic_work if task.startswith("critic") else step.actor_work
+        by_replica: list[list[dict[str, float]]] = [[] for _ in range(strategy.dp)]
+        for rank, done in enumerate(work):
+            if task in done:
+                by_replica[replica_of(strategy, rank)].append(done[task])
+        if all(by_replica):
+            found[task] = [_slowest(ranks) for ranks in by_replica]
+    if step.rollout_work:
+        devices = megatron_order(plan.tasks["actor_training"])
+        work_of = dict(zip(devices, step.rollout_work, strict=True))
+        found["rollout"] = [_slowest([work_of[device]]) for device in plan.tasks["rollout"].ranks]
+    return found
+
+
+def _slowest(ranks: list[dict[str, float]]) -> Replica:
+    return Replica(sequences=int(ranks[0]["sequences"]), tokens=int(ranks[0]["tokens"]), time_s=max(r["seconds"] for r in ranks))

@@ -1,0 +1,53 @@
+"""Which device each rank of each pool belongs on, and whether it is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from artifacts.errors import ClusterChanged
+from artifacts.plan import Plan
+from artifacts.topology import Topology
+from stages.train.engines.verl.ranks import megatron_order
+
+ROLES = {"actor": "actor_training", "critic": "critic_training"}
+
+
+@dataclass(frozen=True)
+class PoolSpec:
+    """A pool: its devices in Megatron's rank order, and the roles that live in its workers."""
+
+    name: str
+    devices: tuple[str, ...]
+    roles: tuple[str, ...]
+
+
+def pools_of(plan: Plan) -> list[PoolSpec]:
+    """One pool for each group that trains; actor and critic of one group share a pool (and its processes)."""
+    pools: dict[str, PoolSpec] = {}
+    for role, task in ROLES.items():
+        if task not in plan.tasks:
+            continue
+        group = plan.group_of(task).name
+        if group in pools:
+            pools[group] = PoolSpec(group, pools[group].devices, (*pools[group].roles, role))
+        else:
+            pools[group] = PoolSpec(group, tuple(megatron_order(plan.tasks[task])), (role,))
+    return list(pools.values())
+
+
+def compare(spec: PoolSpec, found: list[dict[str, Any]], *, topology: Topology, node_of_machine: dict[str, str]) -> None:
+    """Hold what the workers report against the plan.
+
+    Raises:
+        ClusterChanged: a rank sits on another machine or device than planned; all of them are named.
+    """
+    machine_of_node = {node: machine for machine, node in node_of_machine.items()}
+    wrong = []
+    for rank, (device, place) in enumerate(zip(spec.devices, found, strict=True)):
+        machine = topology.device(device).machine
+        at = machine_of_node.get(place["node_id"], place["node_id"][:12])
+        if (at, place["device"]) != (machine, device):
+            wrong.append(f"rank {rank} of group {spec.name} is on {at}/{place['device'] or 'no device'}, planned on {machine}/{device}")
+    if wrong:
+        raise ClusterChanged("ranks are not where the plan puts them: " + "; ".join(wrong), fix="profile and schedule again")

@@ -1,0 +1,57 @@
+"""From the plan's order of ranks to Megatron's, and from a batch to the shares of its replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from artifacts.plan import Strategy
+
+
+def megatron_order(strategy: Strategy) -> list[str]:
+    """Device ids in Megatron's rank order.
+
+    The plan counts shard fastest, then stage, then replica; Megatron-Core counts shard fastest, then replica, then stage
+    (its default ``tp-cp-ep-dp-pp``).
+    """
+    return [strategy.rank(i, j, k) for j in range(strategy.pp) for i in range(strategy.dp) for k in range(strategy.tp)]
+
+
+def replica_of(strategy: Strategy, megatron_rank: int) -> int:
+    """Data-parallel replica a Megatron rank belongs to."""
+    return megatron_rank // strategy.tp % strategy.dp
+
+
+def pipeline_layout(layers: Sequence[int]) -> str:
+    """Megatron's explicit ``pipeline_model_parallel_layout``: ``[3, 1]`` is ``Et*3|tL`` (E embedding, t layer, L loss)."""
+    stages = ["t" if n == 1 else f"t*{n}" for n in layers]
+    stages[0] = "E" + stages[0]
+    stages[-1] += "L"
+    return "|".join(stages)
+
+
+def deal(lengths: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
+    """Give each replica its count of sequences so that tokens follow the counts: longest first, to whoever lags most.
+
+    Args:
+        lengths: tokens of each sequence, [B].
+        counts: sequences of each replica, [dp]; sums to B.
+
+    Returns:
+        Indices of each replica's sequences; every index once.
+    """
+    if sum(counts) != len(lengths):
+        raise ValueError(f"{len(lengths)} sequences cannot be dealt as {list(counts)}")
+    held = [0] * len(counts)
+    hands: list[list[int]] = [[] for _ in counts]
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        open_hands = [r for r in range(len(counts)) if len(hands[r]) < counts[r]]
+        chosen = min(open_hands, key=lambda r: (held[r] + lengths[index]) / counts[r])
+        hands[chosen].append(index)
+        held[chosen] += lengths[index]
+    return hands
+
+
+def micro_sizes(count: int, largest: int) -> list[int]:
+    """Sizes of the micro-batches of ``count`` sequences, none above ``largest``, as even as can be."""
+    pieces = -(-count // largest)
+    return [count // pieces + (i < count % pieces) for i in range(pieces)]

@@ -1,0 +1,139 @@
+"""The verl engine: prepares data and model, places the ranks, trains, and hands out the final weights."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from artifacts.errors import InputError
+from stages.cluster import open_cluster, pinned_groups
+from stages.train.dataset import Prompts, write_prompts
+from stages.train.engines.base import Report, Result, Run
+from stages.train.engines.verl import config as verl_config
+from stages.train.engines.verl import limits, placement, versions
+from stages.train.engines.verl.environment import environment
+from stages.train.toy_model import build_toy_model
+
+CLUSTER_DEADLINE_S = 120.0
+PLACEMENT_DEADLINE_S = 60.0
+
+
+class VerlEngine:
+    """verl on Ray, Megatron-Core for training, on CPU devices."""
+
+    name = "verl"
+
+    def versions(self) -> dict[str, str]:
+        return versions.found()
+
+    def check(self, run: Run) -> None:
+        versions.check()
+        limits.check(run.job, run.plan, run.topology)
+
+    def run(self, run: Run, report: Report) -> Result:
+        variables = environment(run.workdir)
+        os.environ.update(variables)
+        prompts = write_prompts(run.job.dataset, seed=run.job.seed, folder=run.workdir / "data")
+        model = _model(run, prompts)
+        _check_prompts(run, prompts, model)
+        paths = verl_config.Paths(model, prompts.train_file, prompts.validation_file, _router(run), run.workdir / "checkpoints")
+        report.log("starting Ray")
+        with open_cluster(run.topology, address=run.deployment.address, env=variables, workdir=run.workdir,
+                          deadline_s=CLUSTER_DEADLINE_S) as cluster:
+            return _train(run, report, cluster, paths)
+
+
+def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> Result:
+    specs = placement.pools_of(run.plan)
+    groups = {spec.name: pinned_groups(cluster, list(spec.devices), name=spec.name, cpus_per_rank=1, colocated=1,
+                                       deadline_s=PLACEMENT_DEADLINE_S) for spec in specs}
+    report.log("ranks have their places; loading verl")
+    import transfer_queue
+    from verl.utils.logging_utils import configure_verl_logging
+
+    from stages.train.engines.verl import metrics
+    from stages.train.engines.verl.agent_loop import ScoringAgentLoopManager
+    from stages.train.engines.verl.pools import PinnedPool
+    from stages.train.engines.verl.trainer import Orders, PlannedTrainer, Step
+
+    configure_verl_logging()
+    config = verl_config.validate(verl_config.compose(verl_config.overrides(run.job, run.plan, paths)), run.plan)
+    config.transfer_queue.enable = True
+
+    def on_step(step: Step) -> None:
+        report.iteration(metrics.iteration(step, run.plan))
+
+    pools = {spec.name: PinnedPool(spec, groups[spec.name]) for spec in specs}
+    trainer = PlannedTrainer(config, Orders(plan=run.plan, specs=specs, pools=pools, on_step=on_step))
+    transfer_queue.init(config.transfer_queue)
+    report.log("starting the workers")
+    trainer.init()
+    found = trainer.placements()
+    for spec in specs:
+        placement.compare(spec, found[spec.name], topology=run.topology, node_of_machine=cluster.node_ids)
+    agent_loop = ScoringAgentLoopManager.create(config=config, llm_client=trainer.get_llm_client(), teacher_client=None,
+                                                reward_loop_worker_handles=trainer.get_reward_handles())
+    report.log("training")
+    trainer.fit(agent_loop)
+    weights = _export(trainer, paths.model, run.workdir / "weights")
+    transfer_queue.close()
+    return Result(weights=weights, versions=versions.found())
+
+
+def _model(run: Run, prompts: Prompts) -> Path:
+    spec = run.job.model("actor")
+    if not spec.hf_id:
+        return build_toy_model(spec, prompts.texts, seed=run.job.seed, max_positions=run.job.sequence_tokens_max, cache=run.workdir / "models")
+    path = Path(spec.hf_id)
+    if not (path / "config.json").is_file():
+        raise InputError(f"model {spec.name}: {spec.hf_id} is not a Hugging Face folder on this machine",
+                         fix="download it first and give the folder as hf_id")
+    return path
+
+
+def _check_prompts(run: Run, prompts: Prompts, model: Path) -> None:
+    """verl stops in the middle of a run on a prompt that is too long, and never starts an epoch of too few prompts."""
+    import pyarrow.parquet as pq
+    from transformers import AutoTokenizer
+
+    rows = pq.read_table(prompts.train_file, columns=["prompt"]).to_pylist()
+    if len(rows) < run.job.batch.prompts:
+        raise InputError(f"the dataset holds {len(rows)} prompts, an iteration takes {run.job.batch.prompts}",
+                         fix="raise dataset.size or lower batch.prompts")
+    tokenizer = AutoTokenizer.from_pretrained(str(model))
+    longest = max(len(tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=True, return_dict=False)) for row in rows)
+    if longest > run.job.prompt_tokens.max:
+        raise InputError(f"a prompt of the dataset takes {longest} tokens, prompt_tokens.max is {run.job.prompt_tokens.max}",
+                         fix=f"set prompt_tokens.max to {longest}")
+
+
+def _router(run: Run) -> Path:
+    """verl reads the router's settings from a file. Servers are in the actor's rank order, the plan's shares in the rollout's."""
+    rollout, actor = run.plan.tasks["rollout"], run.plan.tasks["actor_training"]
+    share_of = dict(zip(rollout.ranks, rollout.local_batch_sequences, strict=True))
+    path = run.workdir / "router.yaml"
+    settings = {"router_class": "stages.train.engines.verl.router.ShareRouter",
+                "shares": [share_of[device] for device in placement.megatron_order(actor)]}
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return path
+
+
+def _export(trainer: Any, model: Path, folder: Path) -> Path:
+    """The actor's weights after the last update, as the rollout got them, in a Hugging Face folder."""
+    import shutil
+
+    import ray
+    from safetensors.torch import save_file
+
+    server = trainer.llm_server_manager.get_replicas()[0].server_handle
+    state = ray.get(server.weights.remote())
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in model.iterdir():
+        if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model"):
+            if path.name != "model.safetensors.index.json":
+                shutil.copy(path, folder / path.name)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder

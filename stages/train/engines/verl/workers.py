@@ -1,0 +1,123 @@
+"""verl's workers, told the plan's shares: a replica's local batch, mini-batches and micro-batches may differ from its neighbours'."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import ray
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import Metric
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+
+from stages.train.engines.verl import plugin_cpu
+from stages.train.engines.verl.dispatch import by_shares
+
+plugin_cpu.load_megatron()
+
+
+def placement() -> dict[str, Any]:
+    """Where this process sits, as Ray has it: node, the device its bundle holds, process id."""
+    group = ray.util.get_current_placement_group()
+    bundle = group.bundle_specs[0] if group is not None else {}
+    device = next((name.removeprefix("device:") for name in bundle if name.startswith("device:")), "")
+    return {"node_id": ray.get_runtime_context().get_node_id(), "device": device, "pid": os.getpid()}
+
+
+class Meter:
+    """Sequences, tokens and seconds of each task since they were last taken."""
+
+    def __init__(self) -> None:
+        self._work: dict[str, dict[str, float]] = {}
+
+    def measure(self, task: str, data: Any, call: Any) -> Any:
+        tokens = int(data["input_ids"].offsets()[-1]) if "input_ids" in data else 0
+        sequences = len(data)
+        started = time.monotonic()
+        output = call(data)
+        self._work[task] = {"sequences": sequences, "tokens": tokens, "seconds": time.monotonic() - started}
+        return output.cpu() if output is not None else None
+
+    def take(self) -> dict[str, dict[str, float]]:
+        work, self._work = self._work, {}
+        return work
+
+
+def _local_mini_batches(data: Any, *, replicas: int, total: int) -> None:
+    """Tell verl how large a mini-batch is here. It divides the global size by the number of replicas; a share is not a quotient.
+
+    ``total`` is the global batch; the number of mini-batches is the same everywhere, their size follows the share.
+    """
+    steps = total // tu.pop(data, key="mini_batch_size")
+    if len(data) % steps:
+        raise ValueError(f"a local batch of {len(data)} sequences does not divide into {steps} mini-batches")
+    tu.assign_non_tensor(data, mini_batch_size=len(data) // steps * replicas)
+
+
+class PlannedTrainingWorker(TrainingWorker):
+    """Trains one model; used inside the actor's worker, and by itself for the critic."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._meter = Meter()
+
+    def _postprocess_output(self, output: Any, **kwargs: Any) -> Any:
+        # verl averages metrics over replicas micro-batch by micro-batch, so it wants equally many everywhere; sums and means may be
+        # taken on each replica first.
+        for name, value in output["metrics"].items():
+            if isinstance(value, Metric):
+                output["metrics"][name] = Metric(value.aggregation, value=value.aggregate())
+        return super()._postprocess_output(output, **kwargs)
+
+    @register(dispatch_mode=by_shares("train"), blocking=False)
+    def train_mini_batch(self, data: Any) -> Any:
+        if "hetrl_total" in data.keys():
+            _local_mini_batches(data, replicas=self.engine.get_data_parallel_size(), total=tu.pop(data, key="hetrl_total"))
+            return self._meter.measure("critic_training", data, super().train_mini_batch)
+        return super().train_mini_batch(data)
+
+    @register(dispatch_mode=by_shares("train"), blocking=False)
+    def infer_batch(self, data: Any) -> Any:
+        return self._meter.measure("critic_inference", data, super().infer_batch)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hetrl_placement(self) -> dict[str, Any]:
+        return placement()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hetrl_work(self) -> dict[str, dict[str, float]]:
+        return self._meter.take()
+
+
+class PlannedActorWorker(ActorRolloutRefWorker):
+    """Actor, reference and rollout hand-over of one rank."""
+
+    actor_worker_cls = PlannedTrainingWorker
+    ref_worker_cls = PlannedTrainingWorker
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._meter = Meter()
+
+    @register(dispatch_mode=by_shares("ref"))
+    def compute_ref_log_prob(self, data: Any) -> Any:
+        return self._meter.measure("reference_inference", data, lambda d: self.ref.infer_batch(data=d))
+
+    @register(dispatch_mode=by_shares("actor"))
+    def compute_log_prob(self, data: Any) -> Any:
+        return self._meter.measure("actor_log_prob", data, self.actor.infer_batch)
+
+    @register(dispatch_mode=by_shares("actor"))
+    def update_actor(self, data: Any) -> Any:
+        _local_mini_batches(data, replicas=self.actor.engine.get_data_parallel_size(), total=tu.pop(data, key="hetrl_total"))
+        return self._meter.measure("actor_training", data, lambda d: self.actor.train_mini_batch(data=d))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hetrl_placement(self) -> dict[str, Any]:
+        return placement()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def hetrl_work(self) -> dict[str, dict[str, float]]:
+        return self._meter.take()

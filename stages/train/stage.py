@@ -1,0 +1,75 @@
+"""Run the job under its deployment; write the throughput log while it runs, and the final weights."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from artifacts.checkpoint import Checkpoint, CheckpointFile
+from artifacts.deployment import Deployment
+from artifacts.errors import ClusterChanged
+from artifacts.job import Job
+from artifacts.plan import Plan
+from artifacts.throughput import Header, Iteration
+from artifacts.topology import Topology
+from stages.contract import StageContext
+from stages.train.engines.base import Engine, Report, Run
+from stages.train.log import FILE, ThroughputLog
+from stages.train.summary import line, summarize, values
+
+
+def run(context: StageContext) -> dict[str, Any]:
+    job, topology = context.read(Job), context.read(Topology)
+    plan, deployment = context.read(Plan), context.read(Deployment)
+    _belong_together(topology, plan, deployment)
+    workdir = context.workdir.resolve()
+    workdir.mkdir(parents=True, exist_ok=True)
+    engine = _engine(job)
+    task = Run(job=job, topology=topology, plan=plan, deployment=deployment, workdir=workdir)
+    engine.check(task)
+    header = Header(engine=engine.name, job=job.identity(), plan=plan.identity(), seed=job.seed, versions=engine.versions(),
+                    devices={d.id: d.device_class for d in topology.devices if any(d.id in s.ranks for s in plan.tasks.values())})
+    log = ThroughputLog(workdir / FILE, header)
+
+    def on_iteration(iteration: Iteration) -> None:
+        log.add(iteration)
+        context.progress(iteration.step, job.iterations, line(iteration, job.iterations), **values(iteration))
+
+    context.progress(0, job.iterations, f"{job.name}: {job.algorithm} for {job.iterations} iterations")
+    result = engine.run(task, Report(log=context.log, iteration=on_iteration))
+    context.write_bytes(FILE, log.content.to_jsonl().encode(), identity=log.content.identity())
+    if result.weights is not None:
+        _write_checkpoint(context, result.weights, step=len(log.content.iterations))
+    return summarize(log.content)
+
+
+def _belong_together(topology: Topology, plan: Plan, deployment: Deployment) -> None:
+    """A deployment is of one plan, a plan of one topology."""
+    if plan.topology_fingerprint != topology.fingerprint:
+        raise ClusterChanged(f"the plan was made for topology {plan.topology_fingerprint[:12]}, this one is {topology.fingerprint[:12]}",
+                             fix="schedule again")
+    if deployment.plan != plan.identity() or deployment.topology_fingerprint != topology.fingerprint:
+        raise ClusterChanged("the deployment is of another plan or topology", fix="deploy again")
+
+
+def _engine(job: Job) -> Engine:
+    from stages.train.engines.verl.runner import VerlEngine
+
+    return VerlEngine()
+
+
+def _write_checkpoint(context: StageContext, folder: Path, *, step: int) -> None:
+    files = []
+    for path in sorted(folder.iterdir()):
+        context.writer.put_file(path.name, path)
+        files.append(CheckpointFile(name=path.name, sha256=_sha256(path), size_bytes=path.stat().st_size))
+    context.write(Checkpoint(step=step, format="hf", files=files))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
