@@ -135,10 +135,11 @@ class Topology(Document):
         """Digest of what a plan depends on: who is there, what each device is, and the anchored rates (not their noise)."""
         return digest({
             "cluster": [self.cluster.kind, self.cluster.name],
-            "machines": sorted([m.name, m.zone, m.region] for m in self.machines),
+            "machines": sorted([m.name, m.zone, m.region, m.host_memory_bytes // 2**26, m.cpus] for m in self.machines),
             "devices": sorted([d.id, d.machine, d.name, d.device_class, d.uuid, d.memory_bytes // 2**26, sorted(d.dtypes), d.mig_parent,
                                d.price_per_hour] for d in self.devices),
-            "failed": sorted([k.source, k.target] for k in self.links if k.probe == "failed"),
+            "unconnected": sorted({(a.name, b.name) for a in self.machines for b in self.machines}
+                                  - {(k.source, k.target) for k in self.links if k.probe != "failed"}),
             "basis": self.basis,
         })
 

@@ -1,0 +1,94 @@
+"""From what the probes answered to devices of a topology."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from typing import Any
+
+from artifacts.catalog.gpus import find_gpu
+from artifacts.topology import ComputePoint, Device, Measured
+from stages.profile import rates
+from stages.profile.devices.found import FoundDevice
+from stages.profile.host import Host, safe_name
+
+
+def build_devices(host: Host, devices: tuple[FoundDevice, ...], answers: dict[str, dict[str, Any]],
+                  *, stragglers: set[str]) -> tuple[list[Device], list[str]]:
+    """Devices with their rates, and a line for each one left out.
+
+    Devices of a class are interchangeable, so each has its class's median rates; a straggler has its own. A GPU that could not be
+    measured takes the catalogue's rates; a CPU share that could not takes its class's, being the same silicon.
+    """
+    built, left_out = [], []
+    for device in devices:
+        if device.memory_bytes is None:
+            left_out.append(f"{device.id} ({device.name}) is left out: its memory is unknown")
+            continue
+        own = device.id in stragglers
+        peers = [answers[d.id] for d in devices if d.id in answers
+                 and (d.id == device.id if own else device_class(d) == device_class(device) and d.id not in stragglers)]
+        known = _measured(peers, kind=device.vendor) if peers else _catalogued(device)
+        if known is None:
+            left_out.append(f"{device.id} ({device.name}) is left out: it could not be measured and is not in the catalogue")
+            continue
+        gpu = find_gpu(device.name)
+        built.append(Device(
+            id=device.id, machine=host.name, vendor=device.vendor, name=device.name, device_class=device_class(device), uuid=device.uuid,
+            memory_bytes=device.memory_bytes, peak_flops_per_s=rates.peak_flops(gpu) if gpu and not device.parent else None,
+            compute_capability=device.compute_capability, dtypes=list(device.dtypes), mig_parent=device.parent, cores=device.cores,
+            **known))
+    return built, left_out
+
+
+def device_class(device: FoundDevice) -> str:
+    """The catalogue's name of a whole GPU it knows; else name and memory; for a CPU share its name and cores."""
+    if device.vendor == "cpu":
+        plain = re.sub(r"\((R|TM)\)|\bCPU\b|@.*$", "", device.name)
+        return safe_name(f"cpu-{plain.strip() or 'unnamed'}-{device.cores}c")
+    gpu = find_gpu(device.name)
+    if gpu and gpu.memory_bytes and device.memory_bytes and not device.parent and abs(device.memory_bytes / gpu.memory_bytes - 1) < 0.1:
+        return gpu.name
+    return safe_name(f"{device.name.removeprefix('NVIDIA ')}-{round((device.memory_bytes or 0) / 2**30)}GiB")
+
+
+def _measured(answers: list[dict[str, Any]], *, kind: str) -> dict[str, Any]:
+    """The class's rates from the answers of its devices: medians by size, the widest spread."""
+    curves = [_curve(a) for a in answers]
+    curve = [ComputePoint(tokens=points[0].tokens, width=points[0].width, flops_per_s=statistics.median([p.flops_per_s for p in points]),
+                          spread=max(p.spread for p in points)) for points in zip(*curves, strict=True)]
+    first = answers[0]
+    source = f"{first['engine']}, {first['dtype']}, {first['clock']}, {len(answers)} devices"
+    top = max(curve, key=_size)
+
+    def rate(what: str) -> Measured:
+        return Measured(value=statistics.median([a[what]["rate"] * a["granted"] for a in answers]), provenance="measured",
+                        spread=max(a[what]["spread"] for a in answers), source=f"{source}, {first[what]['size'] >> 20} MiB")
+    return {
+        "achieved_flops_per_s": Measured(value=top.flops_per_s, provenance="measured", spread=top.spread,
+                                         source=f"{source}, {top.tokens} × {top.width} × {top.width}"),
+        "compute_curve": curve, "memory_bandwidth_bytes_per_s": rate("stream"), "host_bandwidth_bytes_per_s": rate("copy"),
+    }
+
+
+def _catalogued(device: FoundDevice) -> dict[str, Any] | None:
+    gpu = find_gpu(device.name) if not device.parent else None
+    if gpu is None or gpu.unknown:
+        return None
+    return {"achieved_flops_per_s": rates.achieved_flops(gpu), "memory_bandwidth_bytes_per_s": rates.memory_bandwidth(gpu),
+            "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
+
+
+def _curve(answer: dict[str, Any]) -> list[ComputePoint]:
+    points = [ComputePoint(tokens=p["tokens"], width=p["width"], flops_per_s=p["flops_per_s"] * answer["granted"], spread=p["spread"])
+              for p in answer["curve"]]
+    return sorted(points, key=lambda p: (p.tokens, p.width))
+
+
+def saturated_flops(answer: dict[str, Any]) -> float:
+    """FLOP/s at the largest size that was measured."""
+    return max(_curve(answer), key=_size).flops_per_s
+
+
+def _size(point: ComputePoint) -> tuple[int, int]:
+    return point.tokens * point.width**2, point.width

@@ -1,0 +1,25 @@
+"""A topology before its fingerprint: what was found and measured, with the notes for the person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from artifacts.topology import ClusterRef, Device, Link, Machine, Topology, Unreachable
+
+
+@dataclass(frozen=True)
+class Draft:
+    """``notes`` say what could not be read, what was left out, and who is slower than its class (``stragglers``: device ids)."""
+
+    cluster: ClusterRef
+    machines: tuple[Machine, ...]
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    unreachable: tuple[Unreachable, ...] = ()
+    stragglers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def topology(self, basis: dict[str, float]) -> Topology:
+        """The document, with the fingerprint that these anchors give."""
+        return Topology(cluster=self.cluster, machines=list(self.machines), devices=list(self.devices), links=list(self.links),
+                        unreachable=list(self.unreachable), basis=basis)

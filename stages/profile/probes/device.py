@@ -1,0 +1,72 @@
+"""How fast a device multiplies, streams its memory, and takes data from the host.
+
+On a CPU share of one thread the clock is that thread's own CPU time: what other programs take of the machine meanwhile is not the
+share's speed. A quota of the container is (it stays), so the rates are scaled by the part of the wall time that was granted whenever
+the kernel counted throttling. Shares of several threads are timed by the wall clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict, dataclass
+
+from stages.profile.host import throttled_count
+from stages.profile.probes.child import run, say, wait_for_go
+from stages.profile.probes.engines import Engine, open_engine
+from stages.profile.probes.timing import repeat
+
+COMPUTE_PART = 0.7
+
+
+@dataclass(frozen=True)
+class RateAnswer:
+    """A rate (FLOP/s or B/s), its relative half-range, and how many samples it rests on."""
+
+    rate: float
+    spread: float
+    samples: int
+    size: int
+
+
+def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, object]:
+    """Rates by size; ``seconds`` of wall time are shared out over the sizes in proportion to nothing: each gets the same."""
+    began, cpu_began, throttled_began = time.monotonic(), engine.clock(), throttled_count()
+    points = [(tokens, width) for width in engine.widths for tokens in engine.tokens]
+    each = seconds * COMPUTE_PART / len(points)
+    curve = []
+    for tokens, width in points:
+        timing = repeat(engine.matmul(tokens, width), engine.clock, budget_s=each)
+        curve.append({"tokens": tokens, "width": width, "flops_per_s": 2 * tokens * width * width / timing.seconds,
+                      "spread": timing.spread, "samples": timing.samples})
+    rest = seconds * (1 - COMPUTE_PART) / 2
+    stream = _rate(engine, "stream", memory_bytes, rest)
+    copy = _rate(engine, "copy", memory_bytes, rest)
+    granted = 1.0
+    if engine.counts_cpu_time and throttled_count() > throttled_began:
+        granted = min(1.0, (engine.clock() - cpu_began) / (time.monotonic() - began))
+    return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": granted, "curve": curve,
+            "stream": asdict(stream), "copy": asdict(copy)}
+
+
+def _rate(engine: Engine, what: str, memory_bytes: int, budget_s: float) -> RateAnswer:
+    size = min(engine.buffer_bytes, max(memory_bytes // 32, 1 << 20))
+    work = engine.stream(size) if what == "stream" else engine.copy(size)
+    timing = repeat(work, engine.clock, budget_s=budget_s)
+    return RateAnswer(rate=size / timing.seconds, spread=timing.spread, samples=timing.samples, size=size)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    engine = open_engine(arguments.device, threads=arguments.threads)
+    say({"ready": engine.name})
+    wait_for_go()
+    say(measure(engine, seconds=arguments.seconds, memory_bytes=arguments.memory_bytes))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--memory-bytes", type=int, required=True)
+    run(main, parser)
