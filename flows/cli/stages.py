@@ -128,7 +128,7 @@ def _run(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], o
         manifest = store.manifest(VersionRef(stage=stage, version="out"))
         _export(store, manifest, out)
     if as_json:
-        made = {Path(name).stem: str(out / name) for name in manifest.files}
+        made = {Path(name).stem if name.endswith((".json", ".jsonl")) else name: str(out / name) for name in manifest.files}
         typer.echo(json.dumps(done.outcome.summary | made))
 
 
