@@ -49,7 +49,7 @@ def contents() -> tuple[dict[str, Path], dict[str, str]]:
     links = {f"usr/local/bin/{alias}": name for alias in ("python", "python3")}
     interpreter = (base / "bin" / name).resolve()
     if not interpreter.is_file():
-        raise CannotMake(f"there is no {base / 'bin' / name}; run this with a regular Python installation (or a virtual environment of one)")
+        raise CannotMake(f"there is no {base / 'bin' / name}; run this with a regular Python installation (or a venv of one)")
     files[f"usr/local/bin/{name}"] = interpreter
     library = Path(sysconfig.get_path("stdlib"))
     for path in library.rglob("*"):
@@ -162,7 +162,7 @@ def _needed_by(file: Path) -> Iterator[str]:
 
 def _docker(*arguments: str, check: bool = True) -> str:
     if shutil.which("docker") is None:
-        raise CannotMake("the docker command is not installed; type: python containers/engine.py start --install")
+        raise CannotMake("the docker command is not installed; type: containers/engine.sh start")
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
     if check and done.returncode != 0:
         raise CannotMake(done.stderr.strip())

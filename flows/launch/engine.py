@@ -21,7 +21,7 @@ ENGINE_ERRORS = (DockerException, RequestException)
 
 _ANSWER_S = 10
 _WORK_S = 60
-_TO_START = "type: sudo systemctl start docker (without systemd: python containers/engine.py start)"
+_TO_START = "type: sudo systemctl start docker (without systemd: containers/engine.sh start)"
 
 
 def connect() -> docker.DockerClient:

@@ -356,6 +356,7 @@ def test_a_context_that_leads_nowhere(tmp_path: Path) -> None:
         pytest.skip("this SDK does not use contexts")
     folder = tmp_path / "contexts" / "meta" / hashlib.sha256(b"lost").hexdigest()
     folder.mkdir(parents=True)
+    (tmp_path / "config.json").write_text("{}")
     (folder / "meta.json").write_text(json.dumps({
         "Name": "lost", "Metadata": {}, "Endpoints": {"docker": {"Host": f"unix://{tmp_path}/nothing.sock", "SkipTLSVerify": False}}}))
     code = "from flows.launch.engine import connect; connect()"
