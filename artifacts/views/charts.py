@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -14,12 +14,12 @@ from artifacts.search import Search
 from artifacts.throughput import Throughput
 from artifacts.validation import TrendPoint
 from artifacts.views.palette import FAINT, GRID, INK, MEASURED, MUTED, PREDICTED
-from artifacts.views.text import number
+from artifacts.views.text import clean, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "hetrl",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -108,6 +108,8 @@ def search_chart(search: Search, prediction: Prediction) -> Markup | None:
 
 def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | None:
     """Reward, loss and seconds per iteration (with the predicted value); None when no iteration finished."""
+    from matplotlib.ticker import MaxNLocator
+
     steps = throughput.iterations
     if not steps:
         return None
@@ -126,7 +128,7 @@ def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | 
             )
             axes.set_title(title, loc="left")
             axes.set_xlabel("iteration")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
             if expected is not None:
                 axes.axhline(expected, color=PREDICTED, linestyle="--", linewidth=1.3, label="predicted")
                 axes.set_ylim(bottom=0)
@@ -169,7 +171,7 @@ def trend_chart(points: Sequence[TrendPoint], *, bound: float) -> Markup | None:
         )
         axes.plot(xs, [100 * p.median_abs_error for p in points], "s--", color=MEASURED, label="median |error| over tasks")
         axes.set_xticks(list(xs) if len(points) <= 20 else [1, len(points)])
-        axes.set_xticklabels([p.version[:8] for p in points] if len(points) <= 10 else [str(x) for x in axes.get_xticks()])
+        axes.set_xticklabels([clean(p.version)[:8] for p in points] if len(points) <= 10 else [str(x) for x in axes.get_xticks()])
         axes.set_ylabel("error, %")
         axes.set_xlabel("runs, oldest first")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))

@@ -9,7 +9,9 @@ from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.topology import Topology
 from artifacts.units import show_seconds
-from artifacts.views import facts
+from artifacts.views import plan_tables
+from artifacts.views.figures import plan_figures
+from artifacts.views.tables import Table
 from artifacts.views.text import markdown
 
 
@@ -19,11 +21,11 @@ def plan_markdown(job: Job, topology: Topology, plan: Plan, prediction: Predicti
     Strings of the documents appear as text, never as markup.
     """
     parts = [f"# Plan for {markdown(job.name)}", ""]
-    for figure in facts.plan_figures(topology, plan, prediction, None):
+    for figure in plan_figures(topology, plan, prediction, None):
         parts.append(f"- **{markdown(figure.label)}:** {markdown(figure.value)}" + (f" ({markdown(figure.note)})" if figure.note else ""))
-    parts += ["", "## Who runs where", "", *_table(facts.group_table(topology, plan))]
+    parts += ["", "## Who runs where", "", *_table(plan_tables.group_table(topology, plan))]
     parts += ["", "## Layout of each task", "", *_table(_with_times(plan, prediction))]
-    idle = facts.idle_reasons(plan)
+    idle = plan_tables.idle_reasons(plan)
     if idle:
         parts += ["", "## Left idle", "", *(f"- {markdown(devices)}: {markdown(reason)}" for devices, reason in idle)]
     if plan.reasons:
@@ -31,13 +33,13 @@ def plan_markdown(job: Job, topology: Topology, plan: Plan, prediction: Predicti
     return "\n".join(parts) + "\n"
 
 
-def _with_times(plan: Plan, prediction: Prediction) -> facts.Table:
-    layout = facts.strategy_table(plan)
+def _with_times(plan: Plan, prediction: Prediction) -> Table:
+    layout = plan_tables.strategy_table(plan)
     times = [show_seconds(prediction.tasks[t].time_s) if t in prediction.tasks else "–" for t in plan.tasks]
-    return facts.Table((*layout.columns, "Predicted"), [(*row, time) for row, time in zip(layout.rows, times, strict=True)])
+    return Table((*layout.columns, "Predicted"), [(*row, time) for row, time in zip(layout.rows, times, strict=True)])
 
 
-def _table(table: facts.Table) -> list[str]:
+def _table(table: Table) -> list[str]:
     return [_row(table.columns), _row(["---"] * len(table.columns), escape=False), *(_row(row) for row in table.rows)]
 
 

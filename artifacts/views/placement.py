@@ -34,7 +34,7 @@ def _scale(devices: int) -> _Scale:
         return _Scale(236, 62, 2, True)
     if devices <= 160:
         return _Scale(30, 26, 8, False)
-    return _Scale(14, 14, 8, False)
+    return _Scale(12, 13, 8, False)
 
 
 def placement_map(topology: Topology, plan: Plan) -> Markup:
@@ -147,7 +147,7 @@ def _cell(
     ink = style.text if style else MUTED
     letter = style.letter if style else "–"
     if not scale.detail:
-        size = 12 if scale.height > 20 else 9.5
+        size = 12 if scale.height > 20 else 9
         svg.text(x + scale.width / 2, y + scale.height / 2 + size * 0.36, letter, size=size, fill=ink, anchor="middle", bold=True)
         return
     room = scale.width - 16

@@ -19,11 +19,13 @@ from artifacts.throughput import Iteration, Throughput
 from artifacts.topology import Topology
 from artifacts.units import show_seconds
 from artifacts.validation import TrendPoint, Validation
-from artifacts.views import facts
+from artifacts.views import plan_tables, search_tables, sources
 from artifacts.views.charts import search_chart, training_charts, trend_chart
 from artifacts.views.comparison import comparison_bars
+from artifacts.views.figures import plan_figures, run_figures
 from artifacts.views.memory import SHOW_EACH_UP_TO, memory_bars
 from artifacts.views.placement import placement_map
+from artifacts.views.tables import error_table
 from artifacts.views.text import clean, percent, plural, tally, task_title
 from artifacts.views.timeline import measured_spans, predicted_spans, timeline
 
@@ -36,7 +38,7 @@ def render_schedule_report(
     context.update(
         title=f"Plan for {clean(job.name)}",
         timeline=timeline(plan, [("predicted", predicted_spans(plan, prediction), prediction.iteration_time_s)]),
-        identities=facts.identity_table(job, topology, plan, prediction, deployment=None, throughput=None, lineage=lineage or {}),
+        identities=sources.identity_table(job, topology, plan, prediction, deployment=None, throughput=None, lineage=lineage or {}),
     )
     return _page(context)
 
@@ -72,17 +74,17 @@ def render_run_report(
         title=f"Run of {clean(job.name)}",
         verdict=_verdict(validation),
         verdict_good=validation.verdict == "ok",
-        run_figures=facts.run_figures(throughput, validation),
+        run_figures=run_figures(throughput, validation),
         training=training_charts(throughput, prediction),
         comparison=comparison_bars(validation),
-        errors=facts.error_table(validation),
+        errors=error_table(validation),
         suspect=task_title(validation.suspect),
         median_error=percent(validation.median_abs_error),
         notes=[clean(n, limit=600) for n in validation.notes],
         trend=trend_chart([*(history or validation.trend), now], bound=validation.bound),
         timeline=timeline(plan, sections),
-        ranks=facts.rank_table(deployment) if deployment.ranks else None,
-        identities=facts.identity_table(
+        ranks=sources.rank_table(deployment) if deployment.ranks else None,
+        identities=sources.identity_table(
             job, topology, plan, prediction, deployment=deployment, throughput=throughput, lineage=lineage or {}
         ),
     )
@@ -105,25 +107,25 @@ def _plan_context(job: Job, topology: Topology, plan: Plan, prediction: Predicti
         "banners": banners,
         "verdict": "",
         "run_figures": [],
-        "plan_figures": facts.plan_figures(topology, plan, prediction, search),
+        "plan_figures": plan_figures(topology, plan, prediction, search),
         "placement": placement_map(topology, plan),
-        "groups": facts.group_table(topology, plan),
-        "idle": facts.idle_reasons(plan),
+        "groups": plan_tables.group_table(topology, plan),
+        "idle": plan_tables.idle_reasons(plan),
         "unreachable": [(clean(u.machine), clean(u.reason)) for u in topology.unreachable],
-        "strategies": facts.strategy_table(plan),
+        "strategies": plan_tables.strategy_table(plan),
         "ranks": None,
-        "times": facts.time_table(prediction),
+        "times": plan_tables.time_table(prediction),
         "memory": memory_bars(topology, plan, prediction) if prediction.memory else None,
         "memory_aggregated": len(prediction.memory) > SHOW_EACH_UP_TO,
         "search": _search_line(search) if search else "",
         "search_chart": search_chart(search, prediction) if search else None,
-        "arms": facts.arm_table(search) if search else None,
+        "arms": search_tables.arm_table(search) if search else None,
         "arm_count": len(search.arms) if search else 0,
-        "operators": facts.operator_table(search) if search else None,
+        "operators": search_tables.operator_table(search) if search else None,
         "reasons": [clean(r, limit=600) for r in plan.reasons],
-        "classes": facts.class_table(topology),
-        "links": facts.link_table(topology),
-        "provenance": facts.provenance_table(prediction),
+        "classes": sources.class_table(topology),
+        "links": sources.link_table(topology),
+        "provenance": sources.provenance_table(prediction),
     }
 
 

@@ -1,11 +1,43 @@
-"""Rows for a table: predicted against measured."""
+"""Tables: what a table is here, and predicted against measured as one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from artifacts.units import show_seconds
-from artifacts.validation import Validation
+from artifacts.validation import Row, Validation
 from artifacts.views.comparison import comparison_rows
 from artifacts.views.text import clean, percent, task_title
+
+_PLAIN = str.maketrans("<>&`[]|", "‹›+'()/")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; ``numeric`` names the columns that are set flush right."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    numeric: frozenset[int] = frozenset()
+
+
+def error_table(validation: Validation) -> Table:
+    rows = [_error_row("whole iteration", validation.iteration)]
+    rows += [_error_row(task_title(r.task), r) for r in validation.rows]
+    return Table(("Task", "Device class", "Predicted", "Measured", "Spread", "Iterations", "Error"), rows, frozenset({2, 3, 4, 5, 6}))
+
+
+def _error_row(title: str, r: Row) -> tuple[str, ...]:
+    return (
+        title,
+        clean(r.device_class),
+        show_seconds(r.predicted_s),
+        show_seconds(r.measured_s),
+        percent(r.measured_spread),
+        str(r.iterations),
+        percent(r.error, signed=True),
+    )
 
 
 def validation_rows(validation: Validation) -> list[dict[str, str]]:
@@ -29,4 +61,4 @@ def validation_rows(validation: Validation) -> list[dict[str, str]]:
 
 
 def _plain(value: str) -> str:
-    return clean(value).translate(str.maketrans({"<": "‹", ">": "›", "&": "+", "`": "'", "[": "(", "]": ")", "|": "/"}))
+    return clean(value).translate(_PLAIN)

@@ -15,7 +15,7 @@ from artifacts.topology import Topology
 from artifacts.units import show_seconds
 from artifacts.validation import Validation
 from artifacts.views.comparison import comparison_rows
-from artifacts.views.facts import first_and_last
+from artifacts.views.figures import first_and_last
 from artifacts.views.palette import group_styles
 from artifacts.views.text import clean, number, percent, plural, tally, task_title
 

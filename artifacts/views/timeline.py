@@ -68,7 +68,7 @@ def _in_a_row(durations: Mapping[str, float], at: float) -> list[Span]:
 def timeline(plan: Plan, sections: Sequence[tuple[str, Sequence[Span], float]]) -> Markup:
     """``sections``: (title, spans, seconds of the whole iteration), drawn below each other on one time axis."""
     styles = group_styles(plan)
-    horizon = max([t for _, _, t in sections] + [s.end_s for _, spans, _ in sections for s in spans] + [1e-9]) * 1.005
+    horizon = max([t for _, _, t in sections] + [s.end_s for _, spans, _ in sections for s in spans] + [1e-9]) * 1.1
     scale = (WIDTH - _LABEL - 14) / horizon
     lanes = [[g.name for g in plan.groups] + ([BESIDE] if any(s.lane == BESIDE for s in spans) else []) for _, spans, _ in sections]
     height = sum(30 + _LANE * len(names) + 10 for names in lanes) + 24

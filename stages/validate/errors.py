@@ -36,7 +36,7 @@ class Comparison:
 def compare(topology: Topology, plan: Plan, prediction: Prediction, measured: Measured) -> Comparison:
     """Compare by task. A task that runs on several device classes is one row, its class is theirs joined by ``+``:
     neither the prediction nor the log says what each class alone would have taken."""
-    predicted = {name: t.time_s for name, t in prediction.tasks.items()}
+    predicted: dict[str, float] = {name: t.time_s for name, t in prediction.tasks.items()}
     predicted |= {name: s for name, s in prediction.other_s.items() if name not in OVERHEAD_NAMES}
     overhead_s = sum(s for name, s in prediction.other_s.items() if name in OVERHEAD_NAMES)
     classes = {name: device_classes(name, topology, plan) for name in predicted}

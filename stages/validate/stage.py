@@ -36,7 +36,8 @@ class Parameters(Strict):
 def run(context: StageContext) -> dict[str, Any]:
     """Compare, judge, calibrate, draw. Raises ``InputError`` when the documents do not belong together or nothing was measured."""
     parameters = context.parameters(Parameters)
-    job, topology, plan, prediction, deployment = (context.read(cls) for cls in (Job, Topology, Plan, Prediction, Deployment))
+    job, topology, plan = context.read(Job), context.read(Topology), context.read(Plan)
+    prediction, deployment = context.read(Prediction), context.read(Deployment)
     search, used = context.read_optional(Search), context.read_optional(Calibration)
     throughput = _throughput(context)
     _belong_together(topology, plan, prediction, deployment, throughput)

@@ -178,10 +178,10 @@ def _sample(
     start = {
         "rollout": 0.0,
         "reward_inference": 0.55,
-        "reference_inference": 0.55,
+        "reference_inference": 0.6,
         "critic_inference": 0.55,
-        "actor_training": 0.63,
-        "critic_training": 0.63,
+        "actor_training": 0.68,
+        "critic_training": 0.68,
     }
     times = {
         t: TaskTime(
@@ -191,7 +191,7 @@ def _sample(
         )
         for t in tasks
     }
-    total = 0.95 * seconds
+    total = seconds
     memory = {}
     for group, names, part in groups:
         del group
