@@ -26,7 +26,8 @@ def show_bytes(value: float) -> str:
 
 def show_seconds(value: float) -> str:
     if value >= 120:
-        return f"{int(value // 60)} min {value % 60:.0f} s"
+        minutes, seconds = divmod(round(value), 60)
+        return f"{minutes} min {seconds} s"
     if value >= 1:
         return f"{value:.2f} s"
     if value >= 1e-3:

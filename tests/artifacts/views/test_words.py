@@ -9,6 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from artifacts.units import show_seconds
 from artifacts.views import plan_markdown, terminal_summary, validation_rows
 from artifacts.views.svg import nice_ticks, time_ticks
 from artifacts.views.text import number, percent, plural, shares, tally
@@ -108,6 +109,10 @@ def test_figures_read_well() -> None:
     assert [shares([9, 9, 9, 9]), shares([36]), shares([8, 7]), shares(list(range(1, 21)))] == ["4 × 9", "36", "8, 7", "1–20, 20 shares"]
     assert tally(["b", "a", "b"]) == "2 × b, 1 × a"
     assert [plural(1, "device"), plural(1024, "device")] == ["1 device", "1,024 devices"]
+
+
+def test_seconds_never_reach_sixty() -> None:
+    assert [show_seconds(x) for x in (179.7, 120.0, 59.994, 0.0015)] == ["3 min 0 s", "2 min 0 s", "59.99 s", "1.5 ms"]
 
 
 def test_ticks_are_round_in_the_unit_of_the_axis() -> None:
