@@ -1,0 +1,98 @@
+"""What each engine can run, as data (``engines.yaml``): the rules a plan must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Literal
+
+from pydantic import Field
+
+from artifacts.base import Bytes, Strict
+from artifacts.catalog import load_yaml
+from artifacts.errors import InputError
+from artifacts.job import Engine, TaskName
+
+Vendor = Literal["nvidia", "amd", "cpu"]
+Divided = Literal["heads", "kv_heads", "intermediate", "vocab"]
+
+
+class SameStrategy(Strict):
+    """``task`` takes the strategy of ``as``: always, or only when both sit in one group."""
+
+    task: TaskName
+    as_: TaskName = Field(alias="as")
+    when: Literal["always", "in_group"]
+
+
+class RolloutCapability(Strict):
+    """How generation may be laid out. Pipeline stages: always one."""
+
+    follows_actor: bool = Field(description="one replica on each rank of the actor, in the actor's rank order")
+    max_tp: int = Field(ge=1)
+    tp_divides: list[Divided]
+    continuous_batching: bool = Field(description="false: a batch runs until its longest response ends")
+    sequences_in_flight: int = Field(ge=1, description="the server's own cap for one replica")
+    prefill_tokens: int = Field(ge=0, description="tokens of one prefill pass; 0: the prompts of the whole batch at once")
+    alone_in_async: bool = Field(description="asynchronous rollout needs a group of its own")
+
+
+class EngineMemory(Strict):
+    """Memory that no formula of the model gives."""
+
+    reserve: float = Field(ge=0, lt=1, description="fraction of a device that is never planned")
+    per_rank_bytes: Bytes = Field(description="process, context and communication buffers of one rank")
+    generation_bytes: Bytes = Field(description="activations and graphs of one generation engine")
+
+
+class EngineCapability(Strict):
+    """The rules of one engine with one rollout server."""
+
+    engine: str
+    rollout_server: Literal["hf", "vllm"]
+    vendors: list[Vendor]
+    modes: list[Literal["sync", "async"]]
+    share_group: list[list[TaskName]] = Field(description="tasks that must share a group")
+    same_strategy: list[SameStrategy]
+    one_layout_per_group: bool = Field(description="training and inference tasks of a group share dp, pp, tp and ranks")
+    tp_divides: list[Divided]
+    rollout: RolloutCapability
+    uneven_layers: bool
+    uneven_batches: bool = Field(description="replicas may take unequal shares; the number of micro-batches is equal on all of them")
+    reward_model: bool
+    removes_padding: bool = Field(description="false: every sequence is computed at its maximum length")
+    optimizer_sharded: bool = Field(description="optimizer state divided over the replicas")
+    gradient_bytes: int = Field(ge=1, le=8)
+    flash_attention: bool = Field(description="the attention matrix is never stored")
+    memory: EngineMemory
+    source: str
+
+
+@cache
+def engines() -> dict[tuple[str, str], EngineCapability]:
+    """All engines of the catalog, by (engine, rollout server)."""
+    found = {}
+    for engine, servers in load_yaml("engines.yaml").items():
+        for server, fields in servers.items():
+            found[engine, server] = EngineCapability.model_validate({"engine": engine, "rollout_server": server, **dict(fields)})  # type: ignore[call-overload]
+    return found
+
+
+def resolve_engine(engine: Engine, vendors: Iterable[str]) -> EngineCapability:
+    """The capability a job's engine has on devices of these vendors; ``auto`` is vLLM on GPUs and the small HF server on CPUs.
+
+    Raises:
+        InputError: the vendors are mixed between CPU and GPU, or the rollout server does not run on them.
+    """
+    kinds = set(vendors)
+    server = engine.rollout
+    if server == "auto":
+        server = "hf" if kinds == {"cpu"} else "vllm"
+    capability = engines()[engine.name, server]
+    wrong = sorted(kinds - set(capability.vendors))
+    if wrong:
+        raise InputError(
+            f"engine {engine.name} with rollout {server!r} does not run on {', '.join(wrong)} devices",
+            fix="set engine.rollout to 'auto', or leave those machines out of the cluster",
+        )
+    return capability

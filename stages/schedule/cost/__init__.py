@@ -1,0 +1,1 @@
+"""How long a plan takes and what memory it needs: pure formulas, one file a subject."""

@@ -1,0 +1,124 @@
+"""How long one rollout replica takes: prefill, decoding at full house, and the tail in which the last responses end.
+
+Decoding reads the weights and the KV cache of every sequence in flight at each step, or computes, whichever takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from artifacts.model_spec import ModelSpec
+from stages.schedule.cost.lengths import expected_longest, mean_age, shape, survival
+
+TAIL_POINTS = 8
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One generation replica of ``tp`` shards: its slowest shard's rates and its ring."""
+
+    tp: int
+    hbm_bytes_per_s: float
+    latency_s: float
+    """Slowest ring step's latency; 0 with one shard."""
+    inverse_bandwidth: float
+    flops_per_s: Callable[[int], float]
+    """Achieved rate by the number of tokens in a pass."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Time of one replica by term, and steps it ran."""
+
+    prefill_s: float
+    decode_s: float
+    tp_s: float
+    tail_s: float
+    steps: float
+
+    @property
+    def total_s(self) -> float:
+        return self.prefill_s + self.decode_s + self.tp_s + self.tail_s
+
+
+def generation_time(
+    *,
+    model: ModelSpec,
+    element_bytes: int,
+    sequences: int,
+    in_flight: int,
+    prompt_tokens: float,
+    response_mean: float,
+    response_max: int,
+    replica: Replica,
+    continuous: bool,
+    prefill_tokens: int,
+) -> Generation:
+    """Seconds a replica needs for ``sequences`` responses with at most ``in_flight`` at once.
+
+    Continuous batching keeps the house full for (n − c)·mean/c steps, then the last c drain: concurrency follows the survival of lengths.
+    A static batch runs at full width until its longest response ends.
+    """
+    c = min(in_flight, sequences)
+
+    def step(width: float, context: float) -> tuple[float, float]:
+        return _step(model, element_bytes, replica, width, context)
+
+    longest = expected_longest(mean=response_mean, maximum=float(response_max), count=c)
+    if not continuous:
+        batches = -(-sequences // c)
+        work, tp = step(c, prompt_tokens + longest / 2)
+        decode, tp_total, tail, steps = batches * longest * work, batches * longest * tp, 0.0, batches * longest
+    else:
+        k = shape(mean=response_mean, maximum=float(response_max))
+        full_steps = (sequences - c) * response_mean / c
+        work, tp = step(c, prompt_tokens + mean_age(mean=response_mean, maximum=float(response_max)))
+        drain_work = drain_tp = 0.0
+        for point in range(TAIL_POINTS):
+            at = (point + 0.5) / TAIL_POINTS * longest
+            width = max(1.0, c * survival(at / response_max, k=k))
+            w, t = step(width, prompt_tokens + at)
+            drain_work += w * longest / TAIL_POINTS
+            drain_tp += t * longest / TAIL_POINTS
+        tail = max(0.0, drain_work - response_mean * work)
+        decode = full_steps * work + drain_work - tail
+        tp_total, steps = full_steps * tp + drain_tp, full_steps + longest
+    return Generation(
+        prefill_s=_prefill(model, element_bytes, replica, sequences, c, prompt_tokens, prefill_tokens),
+        decode_s=decode,
+        tp_s=tp_total,
+        tail_s=tail,
+        steps=steps,
+    )
+
+
+def _all_reduces(model: ModelSpec, element_bytes: int, replica: Replica, tokens: float) -> float:
+    """Two all-reduces a layer on tokens·h activations."""
+    if replica.tp == 1:
+        return 0.0
+    bytes_ = tokens * model.hidden * element_bytes
+    once = 2 * (replica.tp - 1) * (replica.latency_s + bytes_ * replica.inverse_bandwidth / replica.tp)
+    return 2 * model.layers * once
+
+
+def _step(model: ModelSpec, element_bytes: int, replica: Replica, width: float, context: float) -> tuple[float, float]:
+    """(work, tensor-parallel communication) of one decode step with ``width`` sequences at ``context`` tokens."""
+    weights = model.layers * model.layer_params() + model.embedding_params()
+    kv = width * context * model.layers * model.kv_bytes_per_token_layer(element_bytes)
+    read = (weights * element_bytes + kv) / replica.tp / replica.hbm_bytes_per_s
+    attention = 4.0 * model.heads * model.head_dim * context
+    flops = width * (model.layers * (model.layer_matmul_flops(1) + attention) + model.head_flops(1)) / replica.tp
+    return max(read, flops / replica.flops_per_s(max(1, round(width)))), _all_reduces(model, element_bytes, replica, width)
+
+
+def _prefill(model: ModelSpec, element_bytes: int, replica: Replica, sequences: int, in_flight: int, prompt: float, chunk: int) -> float:
+    tokens = sequences * prompt
+    at_once = min(tokens, float(chunk)) if chunk else in_flight * prompt
+    flops = model.layers * (model.layer_matmul_flops(tokens) + sequences * model.layer_attention_flops(prompt)) + model.head_flops(
+        sequences
+    )
+    passes = tokens / at_once
+    weights = (model.layers * model.layer_params() + model.embedding_params()) * element_bytes
+    work = max(flops / replica.tp / replica.flops_per_s(max(1, round(at_once))), passes * weights / replica.tp / replica.hbm_bytes_per_s)
+    return work + passes * _all_reduces(model, element_bytes, replica, at_once)

@@ -1,0 +1,253 @@
+"""What can be said before any search: rules that the job, its constraints or the fleet break whatever the plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from artifacts.units import show_bytes
+from stages.schedule.problem import Problem, Task
+from stages.schedule.search.space import bundles, legal_tps, mask_of
+from stages.schedule.violations import CONSTRAINT, HARDWARE, JOB, SETTING, Violation
+
+
+def preconditions(problem: Problem) -> list[Violation]:
+    """All violations that hold for every plan of this problem; empty: a search is worth while."""
+    return [*_engine(problem), *_constraint_names(problem), *_places(problem), *_degrees(problem), *_weights(problem)]
+
+
+def _engine(problem: Problem) -> list[Violation]:
+    engine, job = problem.engine, problem.job
+    name = f"{engine.engine} with rollout {engine.rollout_server}"
+    found = []
+    if job.mode not in engine.modes:
+        found.append(Violation("mode", "job", f"{name} cannot run mode {job.mode!r}", f"set mode to {engine.modes[0]!r}", SETTING))
+    if job.reward == "model" and not engine.reward_model:
+        found.append(Violation("reward", "job", f"{name} has no reward model", "set reward to 'rule'", SETTING))
+    for rule in engine.same_strategy:
+        tasks = {t.name: t for t in problem.tasks}
+        if (
+            rule.when == "always"
+            and rule.task in tasks
+            and rule.as_ in tasks
+            and tasks[rule.task].model.layers != tasks[rule.as_].model.layers
+        ):
+            found.append(
+                Violation(
+                    "same_strategy",
+                    rule.task,
+                    f"{rule.task} must take the strategy of {rule.as_}, but its model has "
+                    f"{tasks[rule.task].model.layers} layers instead of {tasks[rule.as_].model.layers}",
+                    "give both roles models of the same depth",
+                )
+            )
+    return found
+
+
+def _constraint_names(problem: Problem) -> list[Violation]:
+    constraints, fleet = problem.job.constraints, problem.fleet
+    known = {t.name for t in problem.tasks}
+    found = []
+    for key, tasks in (("pin", constraints.pin), ("fix", constraints.fix)):
+        for task in tasks:
+            if task not in known:
+                found.append(
+                    Violation(
+                        "unknown",
+                        f"{key}.{task}",
+                        f"constraints.{key} names {task}, which this job does not run",
+                        f"remove it; the job runs {', '.join(sorted(known))}",
+                        CONSTRAINT,
+                        f"{key}.{task}",
+                    )
+                )
+    for task, machines in constraints.pin.items():
+        for machine in machines:
+            if machine not in fleet.machines:
+                found.append(
+                    Violation(
+                        "unknown",
+                        f"pin.{task}",
+                        f"constraints.pin.{task} names machine {machine!r}, which the topology does not have",
+                        f"use one of {', '.join(fleet.machines[:8])}",
+                        CONSTRAINT,
+                        f"pin.{task}",
+                    )
+                )
+    return found
+
+
+def _places(problem: Problem) -> list[Violation]:
+    """Every bundle of tasks that must share a group needs a device that admits all of them."""
+    found = []
+    for bundle in bundles(problem):
+        if mask_of(problem, bundle).any():
+            continue
+        named = ", ".join(bundle)
+        pins = [t for t in bundle if t in problem.job.constraints.pin]
+        if len(pins) > 1 and all(problem.allowed[t].any() for t in bundle):
+            found.append(
+                Violation(
+                    "share_group",
+                    named,
+                    f"{named} must share their devices, but constraints.pin puts them on different machines",
+                    f"pin {' and '.join(pins)} to a common machine",
+                    CONSTRAINT,
+                    f"pin.{pins[0]}",
+                )
+            )
+            continue
+        reasons = sorted(set(problem.excluded.values()))
+        text = "; ".join(reasons[:3]) or "constraints.pin leaves none"
+        region = any("forbid_regions" in r for r in reasons)
+        mend = (
+            "allow one of the forbidden regions"
+            if region
+            else "choose a precision the devices have"
+            if reasons
+            else "pin to a machine that is there"
+        )
+        found.append(
+            Violation(
+                "no_device",
+                named,
+                f"no device may run {named}: {text}",
+                mend,
+                CONSTRAINT if region or not reasons else SETTING,
+                "forbid_regions" if region else "",
+            )
+        )
+    return found
+
+
+def _degrees(problem: Problem) -> list[Violation]:
+    found = []
+    for name, fixed in problem.job.constraints.fix.items():
+        if name not in {t.name for t in problem.tasks}:
+            continue
+        key = f"fix.{name}"
+        task = problem.task(name)
+        tp, pp, dp = fixed.get("tp"), fixed.get("pp"), fixed.get("dp")
+        if tp:
+            found += _tensor_degree(problem, task, tp, key)
+        if pp and (pp > 1 if name == "rollout" else pp > task.model.layers):
+            most = 1 if name == "rollout" else task.model.layers
+            found.append(
+                Violation(
+                    "pipeline",
+                    name,
+                    f"{name}: pp {pp} is more than {most} stage{'s' if most > 1 else ''} it can have",
+                    f"set constraints.{key}.pp to at most {most}",
+                    CONSTRAINT,
+                    key,
+                )
+            )
+        share = problem.work.mini_batch_sequences if task.training else problem.work.sequences
+        if dp and dp > share:
+            what = "mini-batch" if task.training else "batch"
+            found.append(
+                Violation(
+                    "replicas",
+                    name,
+                    f"{name}: dp {dp} leaves replicas without a sequence, the {what} has {share}",
+                    f"lower dp to {share}, or raise batch.{'mini_batch_prompts' if task.training else 'prompts'}",
+                    CONSTRAINT,
+                    key,
+                )
+            )
+        elif dp and not problem.engine.uneven_batches and share % dp:
+            found.append(
+                Violation("replicas", name, f"{name}: dp {dp} does not divide {share} sequences", "choose a divisor", CONSTRAINT, key)
+            )
+        need = (dp or 1) * (pp or 1) * (tp or 1)
+        have = int(problem.allowed[name].sum())
+        if need > have:
+            found.append(
+                Violation(
+                    "devices",
+                    name,
+                    f"{name}: fixed degrees need {need} devices, it may use {have}",
+                    f"lower dp, pp or tp in constraints.{key}, or add {need - have} devices",
+                    CONSTRAINT,
+                    key,
+                )
+            )
+        if (
+            name == "rollout"
+            and problem.engine.rollout.follows_actor
+            and dp
+            and (actor := problem.job.constraints.fix.get("actor_training"))
+        ):
+            ranks = np.prod([actor.get(d, 1) for d in ("dp", "pp", "tp")])
+            if len(actor) == 3 and ranks != dp:
+                found.append(
+                    Violation(
+                        "rollout",
+                        name,
+                        f"rollout has one replica on each of the actor's {ranks} ranks, not {dp}",
+                        f"drop constraints.{key}.dp",
+                        CONSTRAINT,
+                        key,
+                    )
+                )
+    return found
+
+
+def _tensor_degree(problem: Problem, task: Task, tp: int, key: str) -> list[Violation]:
+    rules = problem.engine.rollout.tp_divides if task.name == "rollout" else problem.engine.tp_divides
+    left = [
+        f"{what} {getattr(task.model, what)} % {tp} = {getattr(task.model, what) % tp}" for what in rules if getattr(task.model, what) % tp
+    ]
+    legal = (
+        rollout_tps_free(problem)
+        if task.name == "rollout"
+        else [t for t in range(1, 33) if all(getattr(task.model, what) % t == 0 for what in rules)]
+    )
+    mend = f"set constraints.{key}.tp to one of {', '.join(map(str, legal))}"
+    if left:
+        return [
+            Violation("tensor_parallel", task.name, f"{task.name}: tp {tp} does not divide {' and '.join(left)}", mend, CONSTRAINT, key)
+        ]
+    if task.name == "rollout" and tp > problem.engine.rollout.max_tp:
+        return [
+            Violation(
+                "tensor_parallel",
+                "rollout",
+                f"rollout: tp {tp} is more than the {problem.engine.rollout_server} server's {problem.engine.rollout.max_tp}",
+                mend,
+                CONSTRAINT,
+                key,
+            )
+        ]
+    return []
+
+
+def rollout_tps_free(problem: Problem) -> list[int]:
+    """Tensor-parallel degrees rollout could have if the user fixed none."""
+    rules, model = problem.engine.rollout, problem.task("rollout").model
+    return [t for t in range(1, rules.max_tp + 1) if all(getattr(model, what) % t == 0 for what in rules.tp_divides)]
+
+
+def _weights(problem: Problem) -> list[Violation]:
+    """Weights, gradients and optimizer state, divided perfectly, against all the memory there is."""
+    from stages.schedule.cost.memory import training_state_bytes_per_param
+
+    if problem.job.engine.offload:
+        return []
+    engine, w = problem.engine, problem.element_bytes
+    state = training_state_bytes_per_param(element_bytes=w, gradient_bytes=engine.gradient_bytes, optimizer_shards=1)
+    need = sum(t.model.params() * state for t in problem.tasks if t.training)
+    usable = np.logical_or.reduce([problem.allowed[t.name] for t in problem.tasks])
+    have = float(problem.usable_bytes[usable].sum())
+    if need > have > 0:
+        return [
+            Violation(
+                "memory",
+                "cluster",
+                f"training state alone needs {show_bytes(need)}, all usable devices together have {show_bytes(have)}",
+                f"add devices with {show_bytes(need - have)} more memory, set engine.offload, or choose a smaller model",
+                HARDWARE,
+            )
+        ]
+    if have and not legal_tps(problem, tuple(t.name for t in problem.tasks if t.training), 1) and not problem.job.constraints.fix:
+        return [Violation("tensor_parallel", "training", "no tensor-parallel degree is legal", "fix none", JOB)]
+    return []

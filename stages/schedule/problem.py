@@ -1,0 +1,173 @@
+"""One planning problem: the job's tasks, the fleet they may use, the engine's rules, and what calibration learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.calibration import Calibration
+from artifacts.catalog.engines import EngineCapability, resolve_engine
+from artifacts.job import ROLE_OF_TASK, TRAINING_TASKS, Job, TaskName
+from artifacts.model_spec import ModelSpec
+from artifacts.topology import Topology
+from stages.schedule.cost.compute import equivalent_width
+from stages.schedule.fleet import Fleet, build_fleet
+
+Floats = NDArray[np.float64]
+
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+ACTOR_LOG_PROB = "actor_log_prob"
+WEIGHT_UPDATE = "weight_update"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the cost of a task depends on, beside its layout."""
+
+    name: TaskName
+    model: ModelSpec
+    training: bool
+    value_head: bool
+    """One output a token instead of the vocabulary (critic, reward model)."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Sizes of one iteration. ``prompt_*`` and ``response_*`` are tokens, as computed (padded where the engine pads)."""
+
+    sequences: int
+    mini_batch_sequences: int
+    micro_batch_sequences: int
+    optimizer_steps: int
+    epochs: int
+    prompt_mean: float
+    prompt_max: int
+    response_mean: float
+    response_max: int
+    sequence_tokens: float
+    """Tokens of one sequence in training and inference."""
+    sequence_max: int
+
+    @property
+    def mini_batches(self) -> int:
+        """Mini-batches in one pass over the batch."""
+        return self.sequences // self.mini_batch_sequences
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Everything a cost is a function of, beside the plan. ``allowed`` is ``[D]`` per task: where it may run."""
+
+    job: Job
+    topology: Topology
+    fleet: Fleet
+    engine: EngineCapability
+    calibration: Calibration | None
+    tasks: tuple[Task, ...]
+    work: Workload
+    element_bytes: int
+    allowed: dict[str, NDArray[np.bool_]]
+    excluded: dict[str, str]
+    """Device id → why no task may use it."""
+    _rates: dict[tuple[float, int, int], Floats] = field(default_factory=dict)
+    _factors: dict[str, Floats] = field(default_factory=dict)
+
+    def task(self, name: str) -> Task:
+        return next(t for t in self.tasks if t.name == name)
+
+    def rates(self, *, tokens: float, hidden: int, tp: int) -> Floats:
+        """FLOP/s of every device at a size, ``[D]``. Memoised; pure in its arguments."""
+        key = (tokens, hidden, tp)
+        found = self._rates.get(key)
+        if found is None:
+            width = equivalent_width(hidden=hidden, tp=tp)
+            by_class = np.array([curve.rate(tokens=tokens, width=width) for curve in self.fleet.curves])
+            found = self._rates[key] = by_class[self.fleet.device_class]
+        return found
+
+    def factors(self, task: str) -> Floats:
+        """Calibration factor of every device for a task, ``[D]``: measured over predicted time; 1 where nothing was learned."""
+        found = self._factors.get(task)
+        if found is None:
+            by_class = np.array(
+                [self.calibration.factor(task=task, device_class=c) if self.calibration else 1.0 for c in self.fleet.classes]
+            )
+            found = self._factors[task] = by_class[self.fleet.device_class]
+        return found
+
+    @property
+    def usable_bytes(self) -> Floats:
+        """Plannable memory of every device, ``[D]``."""
+        return self.fleet.memory_bytes * (1.0 - self.engine.memory.reserve)
+
+
+def build_problem(job: Job, topology: Topology, calibration: Calibration | None = None) -> Problem:
+    """The problem of planning ``job`` on ``topology``.
+
+    Raises:
+        InputError: the job's engine does not run on these devices at all.
+    """
+    engine = resolve_engine(job.engine, (d.vendor for d in topology.devices))
+    fleet = build_fleet(topology)
+    tasks = tuple(
+        Task(
+            name=name,
+            model=job.model(ROLE_OF_TASK[name]),
+            training=name in TRAINING_TASKS,
+            value_head=ROLE_OF_TASK[name] in ("critic", "reward"),
+        )
+        for name in job.tasks()
+    )
+    excluded = _excluded(job, topology)
+    everywhere = np.array([d.id not in excluded for d in fleet.devices])
+    allowed = {t.name: everywhere & _pinned(job, fleet, t.name) for t in tasks}
+    return Problem(
+        job=job,
+        topology=topology,
+        fleet=fleet,
+        engine=engine,
+        calibration=calibration,
+        tasks=tasks,
+        work=_workload(job, engine),
+        element_bytes=BYTES[job.precision],
+        allowed=allowed,
+        excluded=excluded,
+    )
+
+
+def _workload(job: Job, engine: EngineCapability) -> Workload:
+    padded = not engine.removes_padding
+    prompt_mean = float(job.prompt_tokens.max) if padded else job.prompt_tokens.mean
+    return Workload(
+        sequences=job.batch.sequences,
+        mini_batch_sequences=job.batch.mini_batch_sequences,
+        micro_batch_sequences=job.batch.micro_batch_sequences,
+        optimizer_steps=job.batch.optimizer_steps,
+        epochs=job.batch.epochs,
+        prompt_mean=prompt_mean,
+        prompt_max=job.prompt_tokens.max,
+        response_mean=job.response_tokens.mean,
+        response_max=job.response_tokens.max,
+        sequence_tokens=float(job.sequence_tokens_max) if padded else job.sequence_tokens_mean,
+        sequence_max=job.sequence_tokens_max,
+    )
+
+
+def _excluded(job: Job, topology: Topology) -> dict[str, str]:
+    regions = {m.name: m.region for m in topology.machines}
+    found = {}
+    for device in topology.devices:
+        if job.precision not in device.dtypes:
+            found[device.id] = f"{device.name} has no {job.precision}"
+        elif regions[device.machine] in job.constraints.forbid_regions:
+            found[device.id] = f"region {regions[device.machine]} is forbidden by constraints.forbid_regions"
+    return found
+
+
+def _pinned(job: Job, fleet: Fleet, task: TaskName) -> NDArray[np.bool_]:
+    pins = job.constraints.pin.get(task)
+    if pins is None:
+        return np.ones(fleet.size, dtype=bool)
+    return np.array([d.machine in pins for d in fleet.devices])

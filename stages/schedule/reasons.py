@@ -1,0 +1,110 @@
+"""Why the plan is as it is: a sentence for every group and for every device left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from artifacts.units import show_seconds
+from stages.schedule.cost.iteration import GroupPrice, PlanPrice
+from stages.schedule.documents import group_name
+from stages.schedule.draft import Draft
+from stages.schedule.fleet import UNUSABLE_S
+from stages.schedule.problem import Problem
+from stages.schedule.search.construct import best_group
+from stages.schedule.search.evaluator import Budget, Evaluator
+from stages.schedule.search.space import mask_of
+
+
+def group_reasons(problem: Problem, price: PlanPrice) -> dict[str, str]:
+    """One sentence a group: what it runs on what, how cut, and where its time goes."""
+    return {group_name(g.tasks): _group_reason(problem, price, g) for g in price.groups}
+
+
+def _group_reason(problem: Problem, price: PlanPrice, group: GroupPrice) -> str:
+    fleet = problem.fleet
+    kinds = Counter(fleet.classes[c] for c in fleet.device_class[group.memory.devices])
+    machines = sorted({fleet.machines[m] for m in fleet.machine[group.memory.devices]})
+    on = ", ".join(f"{n} × {k}" for k, n in sorted(kinds.items()))
+    where = ", ".join(machines[:4]) + (f" and {len(machines) - 4} more machines" if len(machines) > 4 else "")
+    total = sum(p.time_s for p in group.prices.values())
+    slowest = max(group.prices, key=lambda name: group.prices[name].time_s)
+    term = max(group.prices[slowest].terms, key=lambda t: group.prices[slowest].terms[t])
+    share = group.prices[slowest].time_s / price.iteration_s
+    cuts = "; ".join(dict.fromkeys(_cut(name, layout) for name, layout in group.layouts.items()))
+    return (
+        f"{_together(problem, group)} on {on} ({where}); {cuts}. Busy {show_seconds(total)} of {show_seconds(price.iteration_s)}; "
+        f"{_words(slowest)} takes {share:.0%} of the iteration, mostly {term}."
+    )
+
+
+def _cut(name: str, layout: object) -> str:
+    dp, pp, tp = layout.dp, layout.pp, layout.tp  # type: ignore[attr-defined]
+    what = "rollout" if name == "rollout" else "models" if name in ("actor_training", "reference_inference") else _words(name)
+    text = f"{what}: {dp} replica{'s' if dp > 1 else ''} × {pp} stage{'s' if pp > 1 else ''} × {tp} shard{'s' if tp > 1 else ''}"
+    layers, local = layout.layers, layout.local  # type: ignore[attr-defined]
+    if len(set(layers)) > 1:
+        text += f", layers {'|'.join(map(str, layers))} by stage speed"
+    if len(set(local)) > 1:
+        shown = "|".join(map(str, local)) if len(local) <= 8 else f"{min(local)} to {max(local)}"
+        text += f", sequences {shown} by replica speed"
+    return text
+
+
+def _together(problem: Problem, group: GroupPrice) -> str:
+    named = [_words(t) for t in group.tasks]
+    listed = ", ".join(named[:-1]) + (" and " if len(named) > 1 else "") + named[-1]
+    return listed[0].upper() + listed[1:] + (" take turns" if len(named) > 1 else " runs alone")
+
+
+def _words(task: str) -> str:
+    return task.replace("_", " ")
+
+
+def idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[str, str]:
+    """Why each unused device is unused: it may not be used, or the plans tried with it are slower."""
+    problem = evaluator.problem
+    used = {int(d) for g in price.groups for d in g.memory.devices}
+    idle = [d for d in range(problem.fleet.size) if d not in used]
+    found = {}
+    tried: dict[int, str] = {}
+    for d in idle:
+        device = problem.fleet.devices[d]
+        if device.id in problem.excluded:
+            found[device.id] = problem.excluded[device.id]
+            continue
+        machine = int(problem.fleet.machine[d])
+        if machine not in tried:
+            mates = [e for e in idle if problem.fleet.machine[e] == machine and problem.fleet.devices[e].id not in problem.excluded]
+            tried[machine] = _with_them(problem, evaluator, draft, price, mates)
+        found[device.id] = tried[machine]
+    return found
+
+
+def _with_them(problem: Problem, evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: list[int]) -> str:
+    """Add a machine's idle devices to each group that admits them, cut anew, and say what that would cost."""
+    scratch = Evaluator(problem, Budget(evaluations=10**9))
+    seen = []
+    for g, group in enumerate(draft.groups):
+        mine = [d for d in devices if mask_of(problem, group.tasks)[d]]
+        if not mine:
+            continue
+        kept = tuple(d for d in group.devices if d not in mine)
+        for order in ((*kept, *mine), (*mine, *kept)):
+            made = best_group(scratch, group.tasks, order)
+            if made is not None:
+                changed = scratch.plan(Draft(groups=(*draft.groups[:g], made, *draft.groups[g + 1 :])))
+                if changed is not None and set(mine) & {int(d) for p in changed.groups for d in p.memory.devices}:
+                    seen.append(changed.cost)
+    count = f"{len(devices)} device{'s' if len(devices) > 1 else ''} of {problem.fleet.devices[devices[0]].machine}"
+    if evaluator.best_full is not None:
+        seen.append(evaluator.best_full)
+    if not seen:
+        return f"no group can be cut so that it uses the {count}"
+    best = min(seen)
+    if best >= 2 * UNUSABLE_S:
+        return f"the plans tried with the {count} do not fit in memory"
+    if best >= UNUSABLE_S:
+        return f"no usable link joins the {count} to the others"
+    if best <= price.iteration_s * (1 + 1e-6):
+        return f"the {count} would not make an iteration faster ({show_seconds(best)} with, {show_seconds(price.iteration_s)} without)"
+    return f"slower with the {count}: {show_seconds(best)} an iteration against {show_seconds(price.iteration_s)} without"
