@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import boto3
 import psutil
@@ -29,8 +30,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from artifacts.errors import InputError, RunnerUnavailable, StageTimeout, StoreError
 
 _HOST = "127.0.0.1"
-_START_S, _STOP_S = 60.0, 15.0
-_PARTS = ("s3", "master", "filer", "volume", "admin")
+_START_S, _VOLUMES_S, _STOP_S = 60.0, 20.0, 8.0
+_PARTS = ("s3", "master", "filer", "volume", "admin")  # each has an HTTP port and a gRPC port
 _OFF = ("-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-master.telemetry=false")
 
 
@@ -133,7 +134,7 @@ def running_s3(data_dir: str | Path) -> S3Server | None:
 
 
 def _launch(binary: str, folder: Path, ports: tuple[int, ...], credentials: S3Credentials, *, detached: bool) -> S3Server:
-    http, grpc = ports[: len(_PARTS)], ports[len(_PARTS):]
+    http, grpc = ports[0::2], ports[1::2]
     (folder / "objects").mkdir(exist_ok=True)
     command = [binary, "mini", f"-dir={folder / 'objects'}", f"-s3.config={folder / 'credentials.json'}",
                f"-ip={_HOST}", f"-ip.bind={_HOST}", "-volume.preStopSeconds=0", *_OFF]
@@ -146,7 +147,7 @@ def _launch(binary: str, folder: Path, ports: tuple[int, ...], credentials: S3Cr
                                    start_new_session=True, preexec_fn=None if detached else _end_with_parent)
     process.returncode = 0  # from here on psutil waits for it, in this process or another: Popen need not warn
     created = psutil.Process(process.pid).create_time()
-    server = S3Server(pid=process.pid, created_s=created, endpoint=f"http://{_HOST}:{http[0]}", browser=f"http://{_HOST}:{http[2]}/buckets/",
+    server = S3Server(pid=process.pid, created_s=created, endpoint=f"http://{_HOST}:{http[0]}", browser=f"http://{_HOST}:{http[_PARTS.index('filer')]}/buckets/",
                       data_dir=folder, ports=ports, credentials=credentials)
     state = {"pid": server.pid, "created_s": created, "endpoint": server.endpoint, "browser": server.browser, "ports": ports}
     _write_private(folder / "server.json", json.dumps(state))
@@ -166,21 +167,36 @@ def _wait(server: S3Server) -> None:
             last = _last_line(server.data_dir)
             raise StoreError(f"the S3 server ended while starting: {last}", fix=f"look into {server.data_dir}/server.log")
         with suppress(ClientError, BotoCoreError):
-            client.list_buckets()
-            return
+            buckets = [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
+            break
         if time.monotonic() > deadline:
             raise StageTimeout(f"the S3 server did not answer at {server.endpoint} within {_START_S:.0f} s",
                                fix=f"look into {server.data_dir}/server.log")
         time.sleep(0.1)
+    # After a crash it lists at once but can take some seconds to find its volumes, and answers reads with 500 until then.
+    deadline = time.monotonic() + _VOLUMES_S
+    while not all(_readable(client, bucket) for bucket in buckets) and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def _readable(client: Any, bucket: str) -> bool:
+    try:
+        for item in client.list_objects_v2(Bucket=bucket, MaxKeys=1).get("Contents", []):
+            client.get_object(Bucket=bucket, Key=item["Key"])["Body"].read(1)
+    except (ClientError, BotoCoreError):
+        return False
+    return True
 
 
 def _process(pid: int, created_s: float) -> psutil.Process | None:
     try:
         process = psutil.Process(pid)
-        same = abs(process.create_time() - created_s) < 2 and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(process.create_time() - created_s) < 2
+        # Of a killed process the first thread is a zombie at once; the ports are free when the last thread has gone.
+        ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
     except psutil.Error:
         return None
-    return process if same else None
+    return process if same and not ended else None
 
 
 def _binary() -> str:
@@ -225,35 +241,49 @@ def _last_ports(folder: Path) -> tuple[int, ...]:
 
 
 def _choose_ports(port: int, last: tuple[int, ...]) -> tuple[int, ...]:
-    """Free ports on loopback: the S3 port first, then SeaweedFS's own, then their gRPC twins."""
-    wanted = [port, *last[1:]] if port and last else [port] if port else list(last)
-    wanted += [0] * (2 * len(_PARTS) - len(wanted))
+    """Free ports on loopback: one for each part, then its gRPC twin. ``port`` is the S3 port asked for, 0: any."""
+    wanted = list(last) or [0] * (2 * len(_PARTS))
+    wanted[0] = port or wanted[0]
     held: list[socket.socket] = []
     try:
-        for position, number in enumerate(wanted):
-            held.append(_hold(number, required=bool(port) and position == 0))
-        return tuple(one.getsockname()[1] for one in held)
+        for number in wanted[:-2]:
+            held.append(_hold(number, required=bool(port) and not held))
+        held += _hold_admin(wanted[-2])
+        ports = [one.getsockname()[1] for one in held]
     finally:
         for one in held:
             one.close()
+    return tuple(ports)
 
 
 def _hold(number: int, *, required: bool) -> socket.socket:
     """A socket bound to ``number``, or else to a free port below those the system gives to outgoing connections."""
-    one = socket.socket()
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     for candidate in [number] if required else [number or _some_port(), *(_some_port() for _ in range(50)), 0]:
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             one.bind((_HOST, candidate))
             return one
         except OSError as error:
+            one.close()
             reason = error.strerror
-    one.close()
     raise InputError(f"port {number} cannot be used: {reason}", fix="stop what listens there, or choose another port")
 
 
+def _hold_admin(number: int) -> list[socket.socket]:
+    """The admin port and its twin: SeaweedFS's own worker looks for it 10000 higher, whatever is configured."""
+    for _ in range(50):
+        one = _hold(number, required=False)
+        try:
+            return [one, _hold(one.getsockname()[1] + 10000, required=True)]
+        except (InputError, OverflowError):
+            one.close()
+            number = 0
+    raise StoreError("no two free ports 10000 apart were found on 127.0.0.1", fix="stop something that listens on many ports")
+
+
 def _some_port() -> int:
-    return 20000 + secrets.randbelow(12000)
+    return 20000 + secrets.randbelow(2700)
 
 
 @contextmanager
