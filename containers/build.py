@@ -98,7 +98,7 @@ def find_base(client: docker.DockerClient, wanted: str | None, *, offline: bool)
                 reason = str(getattr(error, "explanation", "") or error).splitlines()[0]
                 if asked_for:
                     raise CannotBuild(f"cannot pull {name}: {reason}") from None
-                say(f"it cannot be pulled ({reason[:120]}); making a base image from this machine's Python")
+                say(f"cannot pull it ({reason.rpartition(': ')[2]}); making a base image from this machine's Python")
     if asked_for:
         raise CannotBuild(f"base image {name} is not here, and --offline forbids to pull it")
     try:
@@ -203,6 +203,9 @@ def main() -> None:
         sys.exit(f"build: {error}")
     except HetrlError as error:
         sys.exit(f"build: {error.line}")
+    except KeyboardInterrupt:
+        print("build: interrupted; what was finished is kept", file=sys.stderr)
+        sys.exit(130)
     for name, identity, size, seconds in done:
         print(f"{name:<32} {identity.removeprefix('sha256:')[:12]}  {size / 1e6:6.0f} MB  {seconds:5.1f} s")
 

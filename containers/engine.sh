@@ -4,10 +4,14 @@
 #     containers/engine.sh start    installs Docker if root may, starts dockerd if none answers, waits until it does
 #     containers/engine.sh stop     stops the dockerd that "start" started, and no other
 #     containers/engine.sh status   says whether an engine answers
+#
+# HETRL_DOCKERD_ARGS are options for dockerd (a data root, another socket, which DOCKER_HOST then names); HETRL_ENGINE_STATE is the
+# folder for its log and pid (.hetrl).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-state=.hetrl/dockerd.pid
-log=.hetrl/dockerd.log
+folder=${HETRL_ENGINE_STATE:-.hetrl}
+state=$folder/dockerd.pid
+log=$folder/dockerd.log
 
 answers() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
@@ -39,13 +43,13 @@ install_packages() {
 }
 
 start() {
-  mkdir -p .hetrl
+  mkdir -p "$folder"
   if answers; then
     echo "engine: a Docker engine answers already"
     [ "$(id -u)" != 0 ] || install_packages || true
     return 0
   fi
-  if [ -n "${DOCKER_HOST:-}" ]; then
+  if [ -n "${DOCKER_HOST:-}" ] && [ -z "${HETRL_DOCKERD_ARGS:-}" ]; then
     echo "engine: DOCKER_HOST is set, but no engine answers there; correct it, or unset it" >&2
     return 1
   fi
@@ -54,7 +58,8 @@ start() {
     echo "engine: no engine answers; type: sudo systemctl start docker" >&2
     return 1
   fi
-  nohup setsid dockerd >>"$log" 2>&1 </dev/null &
+  # shellcheck disable=SC2086  (options are words)
+  nohup setsid dockerd ${HETRL_DOCKERD_ARGS:-} >>"$log" 2>&1 </dev/null &
   local pid=$!
   echo "$pid $(started "$pid")" >"$state"
   for _ in $(seq 1 300); do

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -118,6 +120,7 @@ class DockerRunner:
                 working_dir=access.WORKDIR,
                 mounts=granted.mounts,
                 network=granted.network,
+                hostname=None if granted.network == "host" else _hostname(),
                 init=True,
                 read_only=True,
                 tmpfs={"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={settings.tmp_size}"},  # exec: torch compiles kernels there
@@ -134,3 +137,9 @@ class DockerRunner:
             )
         except ENGINE_ERRORS as error:
             raise refused(error, f"make the container of stage {request.stage}") from None
+
+
+def _hostname() -> str | None:
+    """This machine's name, so that a stage calls the machine the same in a container and out of it."""
+    name = socket.gethostname()
+    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}", name) else None

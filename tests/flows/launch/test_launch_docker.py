@@ -184,6 +184,7 @@ def test_a_stage_has_no_privileges(runner: DockerRunner, far: Make, events: Even
     assert seen["capabilities"] == 0 and seen["no_new_privileges"] == 1 and seen["seccomp"] == 2
     assert seen["writable"] == ["/dev/shm", "/tmp", "/hetrl/work"]
     assert seen["parent"] in ("docker-init", "tini", "catatonit") and seen["home"] == "/tmp"
+    assert seen["host"] == socket.gethostname()
     assert seen["shm_bytes"] == 32 * 2**20 and "eth0" in seen["interfaces"]
     assert (tmp_path / "work" / "note.txt").read_text() == "left in the work folder"
 

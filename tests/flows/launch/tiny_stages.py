@@ -99,7 +99,7 @@ STAGES = {
         outcome(status="ok", version="v6", summary={
             "uid": os.getuid(), "capabilities": int(status["CapEff"], 16), "no_new_privileges": int(status["NoNewPrivs"]),
             "seccomp": int(status["Seccomp"]), "writable": [folder for folder in folders if writable(folder)],
-            "parent": open("/proc/1/comm").read().strip(), "home": os.environ["HOME"],
+            "parent": open("/proc/1/comm").read().strip(), "home": os.environ["HOME"], "host": socket.gethostname(),
             "variables": sorted(n for n in os.environ if n.startswith(("AWS_", "HETRL_"))),
             "secret_length": len(os.environ.get("AWS_SECRET_ACCESS_KEY", "")), "mounted": os.path.exists("/data/model.txt"),
             "shm_bytes": shm.f_blocks * shm.f_frsize, "interfaces": sorted(os.listdir("/sys/class/net")),
@@ -127,7 +127,7 @@ STAGES = {
 }
 
 PREAMBLE = """
-import json, os, signal, subprocess, sys, time
+import json, os, signal, socket, subprocess, sys, time
 request = json.load(open(sys.argv[sys.argv.index("--request") + 1]))
 def say(**event): print(json.dumps(event), flush=True)
 def outcome(**fields): say(event="outcome", **fields)
