@@ -129,6 +129,8 @@ def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | 
             axes.set_title(title, loc="left")
             axes.set_xlabel("iteration")
             axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+            if len(points) == 1:
+                axes.set_xlim(points[0][0] - 1, points[0][0] + 1)
             if expected is not None:
                 axes.axhline(expected, color=PREDICTED, linestyle="--", linewidth=1.3, label="predicted")
                 axes.set_ylim(bottom=0)

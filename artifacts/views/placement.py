@@ -60,10 +60,10 @@ def placement_map(topology: Topology, plan: Plan) -> Markup:
     for region, top in placed.regions:
         machines = regions[region]
         count = sum(len(by_machine[m.name]) for m in machines)
-        name = fit(clean(region), WIDTH - 240, 14)
+        name = fit(clean(region), WIDTH - 240, 14, bold=True)
         svg.text(0, top + 15, name, size=14, bold=True)
         svg.text(
-            text_width(name, 14) * 1.1 + 14 if name else 0,
+            text_width(name, 14, bold=True) + 14 if name else 0,
             top + 15,
             f"{plural(len(machines), 'machine')}, {plural(count, 'device')}",
             fill=MUTED,
@@ -72,7 +72,7 @@ def placement_map(topology: Topology, plan: Plan) -> Markup:
     for box in placed.boxes:
         devices = by_machine[box.machine.name]
         svg.rect(box.x, box.y, box.width, box.height, fill="#f8fafc", stroke="#cbd2d9", radius=5)
-        svg.text(box.x + _PAD, box.y + 15, fit(clean(box.machine.name), box.width - 2 * _PAD, 11.5), size=11.5, bold=True)
+        svg.text(box.x + _PAD, box.y + 15, fit(clean(box.machine.name), box.width - 2 * _PAD, 11.5, bold=True), size=11.5, bold=True)
         zone = f", {clean(box.machine.zone)}" if box.machine.zone and scale.detail else ""
         kinds = (tally(d.device_class for d in devices) or "no device") + zone
         svg.text(box.x + _PAD, box.y + 28, fit(kinds, box.width - 2 * _PAD, 10.5), size=10.5, fill=MUTED)
@@ -151,7 +151,7 @@ def _cell(
         svg.text(x + scale.width / 2, y + scale.height / 2 + size * 0.36, letter, size=size, fill=ink, anchor="middle", bold=True)
         return
     room = scale.width - 16
-    svg.text(x + 8, y + 18, fit(f"{letter} · {device.id}", room, 12.5), size=12.5, fill=ink, bold=True)
+    svg.text(x + 8, y + 18, fit(f"{letter} · {device.id}", room, 12.5, bold=True), size=12.5, fill=ink, bold=True)
     svg.text(x + 8, y + 35, fit(f"{clean(device.name)}, {show_bytes(device.memory_bytes)}", room, 11), size=11, fill=ink)
     tasks = sorted({r.split(" ")[0] for r in ranks})
     svg.text(x + 8, y + 51, fit(", ".join(task_title(t) for t in tasks) or clean(duty), room, 11), size=11, fill=ink)
