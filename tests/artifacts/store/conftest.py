@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from artifacts.store import Store, StoreSettings
+from tests.artifacts.store.ceph import rgw
 from tests.artifacts.store.store_places import Place, bucket_url
 
 
@@ -24,5 +26,6 @@ def store(place: Place) -> Store:
 
 
 @pytest.fixture(scope="session")
-def ceph_rgw():
-    pytest.skip("todo")
+def ceph_rgw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreSettings]:
+    with rgw(tmp_path_factory.mktemp("ceph")) as settings:
+        yield settings
