@@ -17,7 +17,7 @@ from artifacts.invocation import Outcome, StageRequest, parse_event
 from artifacts.manifest import Producer, VersionRef
 from artifacts.store import Store, open_store
 from artifacts.throughput import Throughput
-from artifacts.validation import Validation
+from artifacts.validation import Row, Validation
 from tests.stages.validate.worked import DEPLOYMENT, ITERATIONS, JOB, PLAN, PREDICTION, TOPOLOGY, USED, throughput
 
 ROOT = Path(__file__).parents[3]
@@ -105,13 +105,18 @@ def test_writes_validation_calibration_and_report(case: Case) -> None:
 
 
 def test_trend_has_the_earlier_runs_oldest_first(case: Case) -> None:
-    case.run(version="first")
-    case.log(throughput([i.model_copy(update={"time_s": 8.5}) for i in ITERATIONS]), version="v2")
-    case.run(version="second")
-    refs = [VersionRef(stage="validate", version=v) for v in ("second", "first")]
-    case.run(version="third", context=[*refs, VersionRef(stage="validate", version="gone")])
-    trend = Validation.from_json(case.made("third")["validation.json"], where="").trend
-    assert [(t.version, pytest.approx(t.iteration_error)) for t in trend] == [("first", -0.15), ("second", 0.0)]
+    def earlier(version: str, error: float) -> VersionRef:
+        row = Row(task="iteration", device_class="all", predicted_s=1.0 + error, measured_s=1.0, iterations=3, error=error)
+        return case.put(
+            "validate",
+            Validation(plan="p", rows=[row], iteration=row, median_abs_error=abs(error), bound=0.35, verdict="ok"),
+            version=version,
+        )
+
+    first, second = earlier("first", -0.3), earlier("second", 0.1)
+    case.run(context=[second, first, VersionRef(stage="validate", version="gone")])
+    trend = Validation.from_json(case.made()["validation.json"], where="").trend
+    assert [(t.version, t.iteration_error, t.median_abs_error) for t in trend] == [("first", -0.3, 0.3), ("second", 0.1, 0.1)]
 
 
 def test_a_log_cut_by_a_crash_counts_up_to_the_cut(case: Case) -> None:
