@@ -1,4 +1,7 @@
-"""The script that starts an engine where none runs, with a private one: its own socket, data and state."""
+"""The script that starts an engine where none runs, with a private one: its own socket, data, state and network namespace.
+
+Without the last, two engines would quarrel about the bridge docker0 (--bridge none even removes it).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ def script(place: Path, command: str, **variables: str) -> subprocess.CompletedP
                "--bridge none --iptables=false")
     env = {**os.environ, "HETRL_ENGINE_STATE": str(place / "state"), "DOCKER_HOST": f"unix://{place}/s", "HETRL_DOCKERD_ARGS": options,
            **variables}
-    return subprocess.run(["bash", str(ROOT / "containers" / "engine.sh"), command], env=env, capture_output=True, text=True, check=False,
-                          timeout=120)
+    return subprocess.run(["unshare", "--net", "bash", str(ROOT / "containers" / "engine.sh"), command], env=env, capture_output=True, text=True,
+                          check=False, timeout=120)
 
 
 def test_it_starts_one_and_stops_that_one(place: Path) -> None:
