@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stages.cluster.groups import device_resource, machine_resource, pinned_groups, remove_groups
+from stages.cluster.groups import pinned_groups, remove_groups
+from stages.cluster.names import device_resource, machine_resource
 from stages.cluster.probe import Found, probe
 from stages.cluster.session import Cluster, open_cluster
 

@@ -41,9 +41,11 @@ class LocalNodes:
 
 def declared_resources(topology: Topology, machine: Machine) -> dict[str, float]:
     """What the Ray node that stands for ``machine`` declares."""
-    devices = [d.id for d in topology.devices if d.machine == machine.name]
+    devices = [d for d in topology.devices if d.machine == machine.name]
     cpus = max(_DECLARED_CPUS, _DECLARED_CPUS_PER_DEVICE * len(devices))
-    return {"CPU": cpus, "GPU": len(devices), machine_resource(machine.name): MACHINE_AMOUNT, **{device_resource(d): 1.0 for d in devices}}
+    # Only CPU shares are called by name: which GPU a bundle holds is Ray's choice, so a name for it would prove nothing.
+    named = {device_resource(d.id): 1.0 for d in devices if d.vendor == "cpu"}
+    return {"CPU": cpus, "GPU": len(devices), machine_resource(machine.name): MACHINE_AMOUNT, **named}
 
 
 @contextmanager

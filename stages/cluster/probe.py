@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
+from artifacts.base import Strict
 from artifacts.errors import ClusterChanged, StageTimeout
+from artifacts.topology import Device
 from stages.cluster.names import DEVICE, DEVICE_SHARE
 from stages.cluster.session import Cluster
 
 
-class Found(BaseModel, frozen=True):
-    """Where the process in a rank's bundle found itself. ``device`` is empty when Ray gave none we know."""
+class Found(Strict):
+    """Where the process in a rank's bundle found itself. ``device`` is empty when it holds none the topology knows."""
 
     rank: int
     machine: str
@@ -24,27 +24,43 @@ class Found(BaseModel, frozen=True):
     pid: int
 
 
-def probe(cluster: Cluster, groups: Sequence[Any], *, deadline_s: float = 60) -> list[Found]:
+def nvml_uuid(visible: str) -> str:
+    """UUID of the GPU that Ray calls ``visible`` (an index or a UUID) on the machine this runs on; "" where NVML cannot say."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            by = pynvml.nvmlDeviceGetHandleByIndex if visible.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
+            uuid = pynvml.nvmlDeviceGetUUID(by(int(visible) if visible.isdigit() else visible))
+            return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:
+        return ""
+
+
+def probe(cluster: Cluster, groups: Sequence[Any], *, deadline_s: float = 60, uuid_of: Callable[[str], str] = nvml_uuid) -> list[Found]:
     """One :class:`Found` a group, in their order.
 
-    The device is what Ray assigned to the actor in the bundle: its ``device:<id>`` resource, or, where nodes do not declare
-    that, the UUID NVML reports for the one GPU Ray made visible.
+    A CPU device is the ``device:<id>`` resource that Ray assigned to the actor in the bundle (its UUID is then the topology's
+    name for it: a CPU share has no driver to ask); a GPU is the one whose UUID the driver reports from inside.
 
     Raises:
-        StageTimeout: an actor did not answer in time; ``ClusterChanged``: one sits on a node no machine stands for.
+        StageTimeout: an actor did not answer in time; ``ClusterChanged``: it died, or sits on a node no machine stands for.
     """
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     remote = ray.remote(num_cpus=0)(_Witness)
     table = ray.util.placement_group_table()
-    actors = []
+    actors: list[Any] = []
     try:
         for group in groups:
             named = [r for r in table[group.id.hex()]["bundles"][0] if r.startswith(DEVICE)]
             actors.append(remote.options(num_gpus=DEVICE_SHARE, resources=dict.fromkeys(named, DEVICE_SHARE),
                                          scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0)).remote())
-        answers = [a.report.remote() for a in actors]
+        answers = [a.report.remote(uuid_of) for a in actors]
         ready, late = ray.wait(answers, num_returns=len(answers), timeout=deadline_s)
         if late:
             ranks = [r for r, answer in enumerate(answers) if answer in set(late)]
@@ -62,43 +78,31 @@ def probe(cluster: Cluster, groups: Sequence[Any], *, deadline_s: float = 60) ->
 
 
 def _found(cluster: Cluster, rank: int, report: dict[str, Any]) -> Found:
-    machines = {node: machine for machine, node in cluster.node_ids.items()}
-    machine = machines.get(report["node_id"])
+    machine = next((m for m, node in cluster.node_ids.items() if node == report["node_id"]), None)
     if machine is None:
         raise ClusterChanged(f"rank {rank} sits on Ray node {report['node_id']}, which stands for no machine of the topology",
                              fix="run profile and schedule again")
-    known = cluster.topology.devices
-    device = next((d for d in known if d.id == report["device"] or (report["uuid"] and d.uuid == report["uuid"])), None)
-    return Found(rank=rank, machine=machine, node_id=report["node_id"], device=device.id if device else report["device"],
-                 device_uuid=report["uuid"] or (device.uuid if device else ""), pid=report["pid"])
+    device = _identify(cluster.topology.devices, named=report["device"], uuid=report["uuid"])
+    uuid = device.uuid if device else report["uuid"]
+    return Found(rank=rank, machine=machine, node_id=report["node_id"], device=device.id if device else "", device_uuid=uuid,
+                 pid=report["pid"])
+
+
+def _identify(devices: Sequence[Device], *, named: str, uuid: str) -> Device | None:
+    for device in devices:
+        if (device.id == named) if device.vendor == "cpu" else (uuid != "" and device.uuid == uuid):
+            return device
+    return None
 
 
 class _Witness:
-    """Runs in the bundle. Must not import ours beyond the standard library: remote nodes need not have it."""
+    """Runs in the bundle."""
 
-    def report(self) -> dict[str, Any]:
+    def report(self, uuid_of: Callable[[str], str]) -> dict[str, Any]:
         import ray
 
         context = ray.get_runtime_context()
         named = [r.removeprefix("device:") for r in context.get_assigned_resources() if r.startswith("device:")]
-        return {"node_id": context.get_node_id(), "device": named[0] if named else "", "uuid": self._uuid(context), "pid": os.getpid()}
-
-    @staticmethod
-    def _uuid(context: Any) -> str:
-        """UUID of the GPU Ray made visible here, from NVML; empty on machines without NVML."""
-        gpus = context.get_accelerator_ids().get("GPU") or []
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-        except Exception:
-            return ""
-        try:
-            visible = gpus[0]
-            handle = pynvml.nvmlDeviceGetHandleByUUID(visible) if not visible.isdigit() else pynvml.nvmlDeviceGetHandleByIndex(int(visible))
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
-            return uuid.decode() if isinstance(uuid, bytes) else uuid
-        except Exception:
-            return ""
-        finally:
-            pynvml.nvmlShutdown()
+        gpus = context.get_accelerator_ids().get("GPU") or [""]
+        return {"node_id": context.get_node_id(), "device": named[0] if named else "", "uuid": uuid_of(gpus[0]),
+                "pid": os.getpid()}
