@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import docker
 import pytest
+
+from artifacts.errors import RunnerUnavailable
+from flows.launch.engine import connect
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,3 +21,11 @@ def builder() -> ModuleType:
     import build
 
     return build
+
+
+@pytest.fixture(scope="session")
+def engine() -> docker.DockerClient:
+    try:
+        return connect()
+    except RunnerUnavailable as error:
+        pytest.skip(error.line)

@@ -10,17 +10,6 @@ from types import ModuleType
 import docker
 import pytest
 
-from artifacts.errors import RunnerUnavailable
-from flows.launch.engine import connect
-
-
-@pytest.fixture(scope="session")
-def engine() -> docker.DockerClient:
-    try:
-        return connect()
-    except RunnerUnavailable as error:
-        pytest.skip(error.line)
-
 
 def test_the_same_content_makes_the_same_bytes(builder: ModuleType) -> None:
     base = builder.base_from_host

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
-import sys
 import tarfile
 import time
 from pathlib import Path
@@ -14,19 +12,9 @@ from types import ModuleType
 import docker
 import pytest
 
-from artifacts.errors import RunnerUnavailable
 from flows.launch.code import code_digest
-from flows.launch.engine import connect
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="session")
-def engine() -> docker.DockerClient:
-    try:
-        return connect()
-    except RunnerUnavailable as error:
-        pytest.skip(error.line)
 
 
 def build(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
