@@ -10,6 +10,7 @@ from pathlib import Path
 from artifacts.errors import InputError
 from artifacts.job import load_job
 from artifacts.store import open_store
+from flows.budget import schedule_parameters
 from flows.cluster import profile_parameters
 from flows.graph import Selection, StageName
 from flows.launch import make_runner
@@ -64,10 +65,10 @@ def open_run(request: RunRequest, *, run_id: str) -> Pipeline:
     job = load_job(job_path, list(request.overrides)) if job_path else None
     cluster = profile_parameters(request.cluster or "local") if first == "profile" or request.cluster else None
     url = request.store or default_store()
-    schedule = {"solver": request.solver, "budget": request.budget, "seed": request.seed}
+    schedule = schedule_parameters(solver=request.solver, budget=request.budget, seed=request.seed)
     options = RunOptions(store_url=url, pipeline=request.pipeline, job=job, cluster=cluster, selection=selection, force=request.force,
                          topology=request.topology, run_id=run_id,
-                         parameters={"schedule": {k: v for k, v in schedule.items() if v not in ("", None)}})
+                         parameters={"schedule": schedule})
     pipeline = Pipeline(open_store(url, pipeline=request.pipeline), make_runner(request.runner), options)
     pipeline.prepare()
     return pipeline

@@ -33,6 +33,9 @@ def run(
     until: str = typer.Option(None, "--until", help=f"Last stage to run. {_STAGE}"),
     only: str = typer.Option(None, "--only", help=f"Just this stage. {_STAGE}"),
     topology: str = typer.Option("", "--topology", help="With --from schedule: plan on this version of the topology."),
+    solver: str = typer.Option("", "--solver", help="Solver of the schedule stage: auto, sha-ea or random."),
+    budget: str = typer.Option("", "--budget", help="Budget of the search: seconds (10s) or plan evaluations (5000)."),
+    seed: int = typer.Option(None, "--seed", help="Seed of the search."),
     force: bool = typer.Option(False, "--force", help="Run the selected stages even if nothing changed."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would run and why; run nothing."),
     overrides: list[str] = typer.Option([], "--set", help="Change one field of the job: --set batch.prompts=16. Repeatable."),
@@ -43,7 +46,8 @@ def run(
     Example: hetrl run --job infra/jobs/tiny-grpo.yaml --cluster local
     """
     request = RunRequest(job=job, overrides=tuple(overrides), cluster=cluster, store=store, pipeline=pipeline, runner=runner,
-                         from_stage=_stage(from_stage), until_stage=_stage(until), only=_stage(only), force=force, topology=topology)
+                         from_stage=_stage(from_stage), until_stage=_stage(until), only=_stage(only), force=force, topology=topology,
+                         solver=solver, budget=budget, seed=seed)
     opened = open_run(request, run_id=new_run_id())
     if dry_run:
         results = opened.preview()

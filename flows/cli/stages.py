@@ -24,6 +24,7 @@ from artifacts.store import Store, open_store
 from artifacts.throughput import Throughput
 from artifacts.topology import Topology
 from artifacts.version import hetrl_version
+from flows.budget import schedule_parameters
 from flows.cli.progress import StageProgress
 from flows.cluster import profile_parameters
 from flows.graph import FILE, MAKER, StageName
@@ -63,8 +64,7 @@ def schedule(topology: Path = TOPOLOGY, job: Path = JOB, out: Path = OUT,
     inputs: dict[str, Any] = {"job": _job(job, overrides), "topology": Topology.read(topology)}
     if calibration:
         inputs["calibration"] = Calibration.read(calibration)
-    parameters = {"solver": solver, "seed": seed} | ({"budget": budget} if budget else {})
-    _run("schedule", inputs, parameters, out, runner, as_json)
+    _run("schedule", inputs, schedule_parameters(solver=solver, budget=budget, seed=seed), out, runner, as_json)
 
 
 def deploy(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN, out: Path = OUT, overrides: list[str] = SET,
