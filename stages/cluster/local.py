@@ -21,6 +21,7 @@ from artifacts.units import MIB
 from stages.cluster import processes
 from stages.cluster.names import MACHINE_AMOUNT, device_resource, machine_resource
 from stages.cluster.scratch import keep_logs, scratch_folder
+from stages.cluster.signals import StopSignal
 
 LOOPBACK = "127.0.0.1"
 _OBJECT_STORE_BYTES = 128 * MIB
@@ -49,7 +50,7 @@ def declared_resources(topology: Topology, machine: Machine) -> dict[str, float]
 
 
 @contextmanager
-def local_nodes(topology: Topology, *, env: Mapping[str, str], workdir: Path, deadline_s: float) -> Iterator[LocalNodes]:
+def local_nodes(topology: Topology, *, env: Mapping[str, str], workdir: Path, deadline_s: float, stop: StopSignal) -> Iterator[LocalNodes]:
     """Start the nodes; stop them, and every process they started, at the end.
 
     After an error Ray's logs are kept in ``workdir/ray-logs``. If this process is killed, the kernel kills the nodes, and
@@ -73,7 +74,8 @@ def local_nodes(topology: Topology, *, env: Mapping[str, str], workdir: Path, de
             keep_logs(scratch, workdir)
             raise
         finally:
-            _stop(nodes, token)
+            with stop.held():
+                _stop(nodes, token)
 
 
 def _start(declared: dict[str, float], *, head: Any, scratch: Path) -> Any:
@@ -101,7 +103,8 @@ def _start(declared: dict[str, float], *, head: Any, scratch: Path) -> Any:
 
 def _stop(nodes: list[Any], token: str) -> None:
     pids = [info.process.pid for node in nodes for infos in node.all_processes.values() for info in infos]
-    ours = processes.family(pids)
+    # Also a node whose start was interrupted: it is not in our list, but carries the mark.
+    ours = processes.family([*pids, *(p.pid for p in processes.marked(token))])
     for node in reversed(nodes):
         node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
     processes.end({p.pid: p for p in [*ours, *processes.marked(token)]}.values(), grace_s=2.0)

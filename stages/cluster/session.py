@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from artifacts.errors import InputError, RunnerUnavailable, StageTimeout
 from artifacts.topology import Topology
@@ -43,9 +44,7 @@ def open_cluster(topology: Topology, *, address: str = "", env: Mapping[str, str
         StageTimeout: not there within ``deadline_s``; ``ClusterChanged``: a machine has no living node.
     """
     cluster = topology.cluster
-    if cluster.kind == "inventory":
-        raise InputError(f"cluster {cluster.name} is described, not at hand: it can be planned for, not deployed on",
-                         fix="deploy on --cluster local or a Ray cluster (ray://host:6379), or train on the simulator")
+    refuse_inventory(topology)
     try:
         import ray
     except ImportError:
@@ -56,7 +55,7 @@ def open_cluster(topology: Topology, *, address: str = "", env: Mapping[str, str
     variables = dict(env or {})
     with stop_signal() as stop:
         if cluster.kind == "local" and not address:
-            with (local_nodes(topology, env=variables, workdir=workdir, deadline_s=deadline_s) as nodes,
+            with (local_nodes(topology, env=variables, workdir=workdir, deadline_s=deadline_s, stop=stop) as nodes,
                   _connected(nodes.address, env=variables, stop=stop, loopback=True, log_to_driver=log_to_driver)):
                 yield _describe(topology, nodes.address, variables, deadline_s=min(deadline_s, 30.0))
         else:
@@ -66,26 +65,36 @@ def open_cluster(topology: Topology, *, address: str = "", env: Mapping[str, str
                 yield _describe(topology, where, variables, deadline_s=0)
 
 
+def refuse_inventory(topology: Topology) -> None:
+    """Raise ``InputError`` for a cluster that is only described."""
+    if topology.cluster.kind == "inventory":
+        raise InputError(f"cluster {topology.cluster.name} is described, not at hand: it can be planned for, not deployed on",
+                         fix="deploy on --cluster local or a Ray cluster (ray://host:6379), or train on the simulator")
+
+
 @contextmanager
 def _connected(address: str, *, env: dict[str, str], stop: StopSignal, loopback: bool, log_to_driver: bool) -> Iterator[None]:
     import ray
     from ray._private import ray_constants
 
     kept = ray_constants.ENABLE_RAY_CLUSTER
+    options: dict[str, Any] = {"_node_ip_address": LOOPBACK} if loopback else {}
     try:
         # Ray turns a loopback address into the machine's own, where our nodes do not listen, unless told it is single-host.
         ray_constants.ENABLE_RAY_CLUSTER = kept and not loopback
-        ray.init(address=address, runtime_env={"env_vars": env}, log_to_driver=log_to_driver, configure_logging=False,
-                 **({"_node_ip_address": LOOPBACK} if loopback else {}))
+        try:
+            ray.init(address=address, runtime_env={"env_vars": env}, log_to_driver=log_to_driver, configure_logging=False, **options)
+        except ConnectionError as error:
+            raise RunnerUnavailable(f"cannot connect to the Ray cluster at {address}: {error}",
+                                    fix="check the address with `ray status`") from None
+        except SystemExit as exit_:  # Ray's own handler of SIGTERM, until ours is back
+            raise KeyboardInterrupt from exit_
         stop.claim()
         yield
-    except ConnectionError as error:
-        raise RunnerUnavailable(f"cannot connect to the Ray cluster at {address}: {error}",
-                                fix="check the address with `ray status`") from None
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = kept
-        ray.shutdown()
-        stop.claim()
+        with stop.held():
+            ray.shutdown()
 
 
 def _describe(topology: Topology, address: str, env: dict[str, str], *, deadline_s: float) -> Cluster:

@@ -19,18 +19,35 @@ class StopSignal:
 
     def __init__(self) -> None:
         self._main = threading.current_thread() is threading.main_thread()
+        self._held = self._pending = False
         self._before = signal.getsignal(signal.SIGTERM) if self._main else None
 
     def claim(self) -> None:
-        """Put our handler in place (again); off the main thread there is nothing to do."""
-        if self._main:
+        """Put our handler in place (again), unless a SIGTERM came already. Off the main thread there is nothing to do."""
+        if self._main and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, self._stop)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Teardown is finished before a signal that arrives during it is followed."""
+        self._held = True
+        self.claim()
+        try:
+            yield
+        finally:
+            self._held = False
+            if self._pending:
+                self._pending = False
+                self._stop(signal.SIGTERM, None)
 
     def restore(self) -> None:
         if self._main and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
 
     def _stop(self, signum: int, frame: FrameType | None) -> None:
+        if self._held:
+            self._pending = True
+            return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if callable(self._before):
             try:
