@@ -13,18 +13,24 @@ _Worker: Any = AgentLoopWorkerTQ.__ray_actor_class__
 
 
 class _LocalScore:
-    """Stands where verl expects a method of a remote reward worker; counts the seconds it takes."""
+    """Stands where verl expects a method of a remote reward worker; counts the seconds in which anything is being scored."""
 
     def __init__(self, worker: RewardLoopWorker) -> None:
         self._worker = worker
+        self._running = 0
+        self._since = 0.0
         self.seconds = 0.0
 
     async def remote(self, data: Any) -> Any:
-        started = time.monotonic()
+        if self._running == 0:
+            self._since = time.monotonic()
+        self._running += 1
         try:
             return await self._worker.compute_score(data)
         finally:
-            self.seconds += time.monotonic() - started
+            self._running -= 1
+            if self._running == 0:
+                self.seconds += time.monotonic() - self._since
 
 
 class _LocalRewardWorker:

@@ -25,6 +25,8 @@ def environment(workdir: Path) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1",
+        "TQ_NUM_THREADS": "1",
+        "TQ_LOGGING_LEVEL": "ERROR",
         "TRANSFER_QUEUE_ENABLE": "1",
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
