@@ -17,8 +17,8 @@ def build_devices(host: Host, devices: tuple[FoundDevice, ...], answers: dict[st
                   *, stragglers: set[str]) -> tuple[list[Device], list[str]]:
     """Devices with their rates, and a line for each one left out.
 
-    Devices of a class are interchangeable, so each has its class's median rates; a straggler has its own. A GPU that could not be
-    measured takes the catalogue's rates; a CPU share that could not takes its class's, being the same silicon.
+    Devices of a class are interchangeable, so each has its class's median rates; a straggler has its own, and so a class of its own.
+    A device that could not be measured takes its class's rates, and the catalogue's where no device of the class could.
     """
     built, left_out = [], []
     for device in devices:
@@ -28,14 +28,15 @@ def build_devices(host: Host, devices: tuple[FoundDevice, ...], answers: dict[st
         own = device.id in stragglers
         peers = [answers[d.id] for d in devices if d.id in answers
                  and (d.id == device.id if own else device_class(d) == device_class(device) and d.id not in stragglers)]
-        known = _measured(peers, kind=device.vendor) if peers else _catalogued(device)
+        known = _measured(peers) if peers else _catalogued(device)
         if known is None:
             left_out.append(f"{device.id} ({device.name}) is left out: it could not be measured and is not in the catalogue")
             continue
         gpu = find_gpu(device.name)
         built.append(Device(
-            id=device.id, machine=host.name, vendor=device.vendor, name=device.name, device_class=device_class(device), uuid=device.uuid,
-            memory_bytes=device.memory_bytes, peak_flops_per_s=rates.peak_flops(gpu) if gpu and not device.parent else None,
+            id=device.id, machine=host.name, vendor=device.vendor, name=device.name, uuid=device.uuid, memory_bytes=device.memory_bytes,
+            device_class=device_class(device) + (f"-slow-{device.index}" if own else ""),
+            peak_flops_per_s=rates.peak_flops(gpu) if gpu and not device.parent else None,
             compute_capability=device.compute_capability, dtypes=list(device.dtypes), mig_parent=device.parent, cores=device.cores,
             **known))
     return built, left_out
@@ -52,7 +53,7 @@ def device_class(device: FoundDevice) -> str:
     return safe_name(f"{device.name.removeprefix('NVIDIA ')}-{round((device.memory_bytes or 0) / 2**30)}GiB")
 
 
-def _measured(answers: list[dict[str, Any]], *, kind: str) -> dict[str, Any]:
+def _measured(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """The class's rates from the answers of its devices: medians by size, the widest spread."""
     curves = [_curve(a) for a in answers]
     curve = [ComputePoint(tokens=points[0].tokens, width=points[0].width, flops_per_s=statistics.median([p.flops_per_s for p in points]),

@@ -90,12 +90,9 @@ def _rates(old: Topology, new: Topology) -> Iterable[str]:
             show = show_flops if kind in ("compute", "peak") else show_rate
             by = f"{abs(now / was - 1):.0%} {'better' if now > was else 'worse'}"
             yield f"{_subject(kind, what)} {_KINDS[kind]} {by} ({show(was)} → {show(now)})"
-    own = {d.id for d in new.devices}
     for name in sorted(new.basis.keys() - old.basis.keys()):
         kind, _, what = name.partition(":")
-        if kind == "compute" and what in own:
-            yield f"device {what} is far slower than its class ({show_flops(new.basis[name])})"
-        elif " → " in what and what.split(" → ")[0] in {m.name for m in old.machines}:
+        if " → " in what and what.split(" → ")[0] in {m.name for m in old.machines}:
             yield f"link {what}: {kind} far worse than its class"
 
 

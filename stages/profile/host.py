@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from stages.profile import cgroup
+
 _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
@@ -43,13 +45,6 @@ def device_uuid(host: Host, kind: str, index: int) -> str:
     return f"{kind.upper()}-{uuid.UUID(bytes=hashlib.sha256(f'hetrl/{host.identity}/{kind}/{index}'.encode()).digest()[:16])}"
 
 
-def throttled_count() -> int:
-    """How often the kernel has throttled this process's control group for its CPU quota; 0 where it does not say."""
-    text = _cgroup_text("cpu.stat") or ""
-    found = re.search(r"^nr_throttled (\d+)$", text, re.MULTILINE)
-    return int(found.group(1)) if found else 0
-
-
 def _identity(name: str) -> str:
     for path in _MACHINE_IDS:
         text = _read(path)
@@ -60,34 +55,19 @@ def _identity(name: str) -> str:
 
 def _cores() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = (_cgroup_text("cpu.max") or "").split()
-    if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
-        allowed = min(allowed, max(1, int(quota[0]) // int(quota[1])))
-    return max(1, allowed)
+    quota = cgroup.cpu_quota()
+    return max(1, min(allowed, int(quota)) if quota else allowed)
 
 
 def _memory_bytes() -> int:
     total = int(psutil.virtual_memory().total)
-    limit = _cgroup_text("memory.max") or ""
-    return min(total, int(limit)) if limit.isdigit() else total
+    limit = cgroup.memory_limit()
+    return min(total, limit) if limit else total
 
 
 def _cpu_name() -> str:
     found = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
     return found.group(1).strip() if found else ""
-
-
-def _cgroup_text(name: str) -> str | None:
-    """A file of this process's control group (version 2), or None."""
-    found = re.search(r"^0::(.*)$", _read("/proc/self/cgroup"), re.MULTILINE)
-    folders = [Path("/sys/fs/cgroup")]
-    if found:
-        folders.insert(0, folders[0] / found.group(1).strip("/"))
-    for folder in folders:
-        text = _read(folder / name)
-        if text:
-            return text
-    return None
 
 
 def _read(path: str | Path) -> str:

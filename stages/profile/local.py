@@ -49,8 +49,6 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
         confirmed = find_stragglers(_rates(finding, again))
         slow = {device: part for device, part in confirmed.items() if device in slow}
         result = again if again.answers else result
-    if not result.answers:
-        raise StageTimeout(f"no device of {host.name} could be measured: {'; '.join(sorted(set(result.faults.values())))}")
     notes += [f"{device}: {fault}" for device, fault in result.faults.items()]
     notes += [f"straggler {device}: {part:.0%} of its class's median rate" for device, part in slow.items()]
 
@@ -62,7 +60,7 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
                          fix="mend it, or profile without strict to leave out what cannot be measured")
     built, left_out = build_devices(host, finding.devices, result.answers, stragglers=set(slow))
     if not built:
-        raise StageTimeout(f"no device of {host.name} is known well enough to plan for: {'; '.join(left_out)}")
+        raise StageTimeout(f"no device of {host.name} could be measured: {'; '.join(sorted({*result.faults.values(), *left_out}))}")
     report(4, 4, f"{len(built)} devices measured")
     return Draft(
         cluster=ClusterRef(kind="local", name=host.name),

@@ -11,7 +11,7 @@ import argparse
 import time
 from dataclasses import asdict, dataclass
 
-from stages.profile.host import throttled_count
+from stages.profile.cgroup import throttled_count
 from stages.profile.probes.child import run, say, wait_for_go
 from stages.profile.probes.engines import Engine, open_engine
 from stages.profile.probes.timing import repeat

@@ -1,0 +1,114 @@
+"""This machine, profiled for real."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from artifacts.errors import InputError
+from stages.profile.assemble import build_devices, device_class
+from stages.profile.devices import cpu
+from stages.profile.devices.found import FoundDevice
+from stages.profile.draft import Draft
+from stages.profile.host import device_uuid, safe_name, this_host
+from stages.profile.local import profile_local
+
+
+@pytest.fixture(scope="module")
+def draft() -> Draft:
+    steps: list[tuple[float, float, str]] = []
+    found = profile_local(devices=2, seconds=1.5, machine="bench 1", strict=True, report=lambda *step: steps.append(step))
+    assert [s[0] for s in steps] == sorted(s[0] for s in steps) and steps[-1][0] == steps[-1][1], "progress runs up to its total"
+    return found
+
+
+def test_devices_are_equal_shares_of_this_machine(draft: Draft) -> None:
+    assert [d.id for d in draft.devices] == ["cpu-0", "cpu-1"]
+    first, second = draft.devices
+    assert first.memory_bytes == second.memory_bytes
+    assert 0.5 * psutil.virtual_memory().total / 2 < first.memory_bytes < psutil.virtual_memory().total / 2
+    assert first.uuid != second.uuid
+    assert draft.machines[0].name == "bench-1"
+    assert first.cores >= 1 and first.vendor == "cpu"
+
+
+def test_rates_are_measured_with_spread(draft: Draft) -> None:
+    for device in draft.devices:
+        for rate in (device.achieved_flops_per_s, device.memory_bandwidth_bytes_per_s):
+            assert rate.provenance == "measured" and rate.spread > 0 and "fp32" in rate.source
+        assert device.achieved_flops_per_s.value > 1e8
+        assert device.memory_bandwidth_bytes_per_s.value > 1e7
+        assert device.peak_flops_per_s is None, "nobody told us the peak of a CPU"
+
+
+def test_curve_covers_the_sizes_and_small_matmuls_are_slower(draft: Draft) -> None:
+    curve = {(p.tokens, p.width): p.flops_per_s for p in draft.devices[0].compute_curve}
+    assert {t for t, _ in curve} == {16, 64, 256, 1024} and {w for _, w in curve} == {64, 128, 256, 512, 1024}
+    assert curve[16, 64] < curve[1024, 512]
+    assert draft.devices[0].compute_curve == sorted(draft.devices[0].compute_curve, key=lambda p: (p.tokens, p.width))
+
+
+def test_link_inside_the_machine_is_measured(draft: Draft) -> None:
+    (link,) = draft.links
+    assert (link.source, link.target, link.probe, link.provenance) == ("bench-1", "bench-1", "ok", "measured")
+    assert 0 < link.latency_s < 0.5 and link.bandwidth_bytes_per_s > 1e7
+
+
+def test_identity_lasts_and_does_not_give_the_machine_id_away() -> None:
+    host = this_host()
+    assert device_uuid(host, "cpu", 0) == device_uuid(this_host(), "cpu", 0)
+    assert device_uuid(host, "cpu", 0) != device_uuid(host, "cpu", 1)
+    assert host.identity not in device_uuid(host, "cpu", 0)
+    assert device_uuid(replace(host, identity="another"), "cpu", 0) != device_uuid(host, "cpu", 0)
+
+
+@pytest.mark.parametrize(("raw", "safe"), [("node-1.lab", "node-1.lab"), ("my machine!", "my-machine"), ("..", "machine"), ("a..b", "a.b"),
+                                           ("über", "ber"), ("-x-", "x")])
+def test_host_names_become_names(raw: str, safe: str) -> None:
+    assert safe_name(raw) == safe
+
+
+def test_default_is_a_device_a_core_and_too_many_shares_are_refused() -> None:
+    host = this_host()
+    assert len(cpu.find(host, shares=None).devices) == min(len(os.sched_getaffinity(0)), 8) or host.cores < len(os.sched_getaffinity(0))
+    small = replace(host, memory_bytes=2 << 30)
+    with pytest.raises(InputError, match=r"64 shares of machine .* 28 MiB each → use devices: 7 or fewer"):
+        cpu.find(small, shares=64)
+    assert "share them" in cpu.find(replace(host, cores=2), shares=4).notes[0]
+
+
+def _gpu(name: str, *, memory_gib: float | None = 80.0, parent: str = "", index: int = 0) -> FoundDevice:
+    return FoundDevice(index=index, vendor="nvidia", name=name, uuid=f"GPU-{index}", parent=parent, dtypes=("bf16", "fp16", "fp32"),
+                       memory_bytes=None if memory_gib is None else int(memory_gib * 2**30))
+
+
+def _answer(flops: float) -> dict[str, object]:
+    return {"engine": "torch 2", "dtype": "bf16", "clock": "wall", "granted": 1.0,
+            "curve": [{"tokens": 4096, "width": 8192, "flops_per_s": flops, "spread": 0.01}],
+            "stream": {"rate": 1e12, "spread": 0.1, "size": 1 << 30}, "copy": {"rate": 2e10, "spread": 0.1, "size": 1 << 30}}
+
+
+def test_class_of_a_gpu_is_the_catalogues_name_where_name_and_memory_agree() -> None:
+    assert device_class(_gpu("NVIDIA A100-SXM4-80GB")) == "A100-SXM4-80GB"
+    assert device_class(_gpu("NVIDIA A100-SXM4-80GB", memory_gib=10, parent="GPU-x")) == "A100-SXM4-80GB-10GiB"
+    assert device_class(_gpu("NVIDIA GeForce RTX 3060", memory_gib=12)) == "GeForce-RTX-3060-12GiB"
+
+
+def test_a_gpu_that_was_not_measured_takes_the_catalogues_rates_or_is_left_out() -> None:
+    known, unknown, blank = _gpu("NVIDIA L4", memory_gib=22.5), _gpu("NVIDIA Nothing", index=1), _gpu("NVIDIA L4", memory_gib=None, index=2)
+    built, left_out = build_devices(this_host(), (known, unknown, blank), {}, stragglers=set())
+    assert [d.id for d in built] == ["gpu-0"]
+    assert built[0].achieved_flops_per_s.provenance == "assumed"
+    assert left_out == ["gpu-1 (NVIDIA Nothing) is left out: it could not be measured and is not in the catalogue",
+                        "gpu-2 (NVIDIA L4) is left out: its memory is unknown"]
+
+
+def test_devices_of_a_class_have_one_rate_and_a_straggler_its_own_class() -> None:
+    gpus = tuple(_gpu("NVIDIA A100-SXM4-80GB", index=i) for i in range(4))
+    answers = {f"gpu-{i}": _answer(flops) for i, flops in enumerate([2.0e14, 2.2e14, 2.1e14, 1.0e14])}
+    built, _ = build_devices(this_host(), gpus, answers, stragglers={"gpu-3"})
+    assert [d.achieved_flops_per_s.value for d in built] == [2.1e14] * 3 + [1.0e14]
+    assert [d.device_class for d in built] == ["A100-SXM4-80GB"] * 3 + ["A100-SXM4-80GB-slow-3"]
