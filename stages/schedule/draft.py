@@ -56,9 +56,8 @@ class Draft:
 @dataclass(frozen=True, eq=False)
 class Layout:
     """One task laid out. ``ranks`` is ``[dp, pp, tp]`` device indices.
-
-    ``local`` sequences of the global batch by replica; ``micro`` sequences of one forward pass by replica, ``micro_batches`` of them in each
-    mini-batch, equal on all replicas.
+    ``local`` sequences of the global batch by replica; ``micro`` sequences of one forward pass by replica, ``micro_batches`` of them in
+    each mini-batch, equal on all replicas.
     """
 
     ranks: Ints

@@ -22,8 +22,8 @@ UNUSABLE_S = 1e12
 class Fleet:
     """Devices of a topology, sorted by region, zone, machine, so that neighbours in the order are near each other.
 
-    Arrays over devices have shape ``[D]``, over device pairs ``[D, D]``, over classes ``[C]``. A pair without a usable link has
-    latency ``UNUSABLE_S``: unknown is never a small number, so nothing is planned over it.
+    Arrays over devices have shape ``[D]``, over pairs ``[D, D]``, over machine pairs ``[M, M]``, over classes ``[C]``. A pair without
+    a usable link has latency ``UNUSABLE_S``: unknown is never a small number, so nothing is planned over it.
     """
 
     devices: tuple[Device, ...]
@@ -37,6 +37,8 @@ class Fleet:
     host_bytes_per_s: Floats
     latency_s: Floats
     inverse_bandwidth: Floats
+    machine_latency_s: Floats
+    machine_inverse_bandwidth: Floats
     machines: tuple[str, ...]
     regions: tuple[str, ...]
     host_memory_bytes: Floats
@@ -87,6 +89,8 @@ def build_fleet(topology: Topology) -> Fleet:
         host_bytes_per_s=np.array([d.host_bandwidth_bytes_per_s.value if d.host_bandwidth_bytes_per_s else np.nan for d in devices]),
         latency_s=device_latency,
         inverse_bandwidth=device_inverse,
+        machine_latency_s=latency,
+        machine_inverse_bandwidth=inverse,
         machines=machines,
         regions=regions,
         host_memory_bytes=np.array([float(topology.machine(name).host_memory_bytes) for name in machines]),

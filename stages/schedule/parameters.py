@@ -8,7 +8,7 @@ from pydantic import Field
 
 from artifacts.base import Strict
 
-DEFAULT_EVALUATIONS = 6000
+DEFAULT_EVALUATIONS = 4000
 
 
 class ScheduleParameters(Strict):

@@ -71,6 +71,7 @@ class Problem:
     allowed: dict[str, NDArray[np.bool_]]
     excluded: dict[str, str]
     """Device id → why no task may use it."""
+    stage_memory_memo: dict[tuple[object, ...], tuple[dict[str, float], float]] = field(default_factory=dict)
     _rates: dict[tuple[float, int, int], Floats] = field(default_factory=dict)
     _factors: dict[str, Floats] = field(default_factory=dict)
 

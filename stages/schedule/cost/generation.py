@@ -61,10 +61,8 @@ def generation_time(
     A static batch runs at full width until its longest response ends.
     """
     c = min(in_flight, sequences)
-
-    def step(width: float, context: float) -> tuple[float, float]:
-        return _step(model, element_bytes, replica, width, context)
-
+    decoding = _decoding(model, element_bytes, replica)
+    step = decoding.step
     longest = expected_longest(mean=response_mean, maximum=float(response_max), count=c)
     if not continuous:
         batches = -(-sequences // c)
@@ -85,7 +83,7 @@ def generation_time(
         decode = full_steps * work + drain_work - tail
         tp_total, steps = full_steps * tp + drain_tp, full_steps + longest
     return Generation(
-        prefill_s=_prefill(model, element_bytes, replica, sequences, c, prompt_tokens, prefill_tokens),
+        prefill_s=_prefill(model, decoding, sequences, c, prompt_tokens, prefill_tokens),
         decode_s=decode,
         tp_s=tp_total,
         tail_s=tail,
@@ -93,32 +91,52 @@ def generation_time(
     )
 
 
-def _all_reduces(model: ModelSpec, element_bytes: int, replica: Replica, tokens: float) -> float:
-    """Two all-reduces a layer on tokens·h activations."""
-    if replica.tp == 1:
-        return 0.0
-    bytes_ = tokens * model.hidden * element_bytes
-    once = 2 * (replica.tp - 1) * (replica.latency_s + bytes_ * replica.inverse_bandwidth / replica.tp)
-    return 2 * model.layers * once
+@dataclass(frozen=True)
+class _Decoding:
+    """What one step of a replica reads, computes and exchanges, ready to be asked at any width and context."""
+
+    replica: Replica
+    weight_bytes: float
+    kv_bytes_per_token: float
+    flops_per_sequence: float
+    flops_per_context_token: float
+    all_reduces: int
+    activation_bytes: float
+
+    def step(self, width: float, context: float) -> tuple[float, float]:
+        """(work, tensor-parallel communication) of one decode step with ``width`` sequences at ``context`` tokens."""
+        replica = self.replica
+        read = (self.weight_bytes + width * context * self.kv_bytes_per_token) / replica.tp / replica.hbm_bytes_per_s
+        flops = width * (self.flops_per_sequence + context * self.flops_per_context_token) / replica.tp
+        return max(read, flops / replica.flops_per_s(max(1, round(width)))), self.communication(width)
+
+    def communication(self, tokens: float) -> float:
+        """Two all-reduces a layer on tokens·h activations."""
+        replica = self.replica
+        if replica.tp == 1:
+            return 0.0
+        once = 2 * (replica.tp - 1) * (replica.latency_s + tokens * self.activation_bytes * replica.inverse_bandwidth / replica.tp)
+        return self.all_reduces * once
 
 
-def _step(model: ModelSpec, element_bytes: int, replica: Replica, width: float, context: float) -> tuple[float, float]:
-    """(work, tensor-parallel communication) of one decode step with ``width`` sequences at ``context`` tokens."""
-    weights = model.layers * model.layer_params() + model.embedding_params()
-    kv = width * context * model.layers * model.kv_bytes_per_token_layer(element_bytes)
-    read = (weights * element_bytes + kv) / replica.tp / replica.hbm_bytes_per_s
-    attention = 4.0 * model.heads * model.head_dim * context
-    flops = width * (model.layers * (model.layer_matmul_flops(1) + attention) + model.head_flops(1)) / replica.tp
-    return max(read, flops / replica.flops_per_s(max(1, round(width)))), _all_reduces(model, element_bytes, replica, width)
-
-
-def _prefill(model: ModelSpec, element_bytes: int, replica: Replica, sequences: int, in_flight: int, prompt: float, chunk: int) -> float:
-    tokens = sequences * prompt
-    at_once = min(tokens, float(chunk)) if chunk else in_flight * prompt
-    flops = model.layers * (model.layer_matmul_flops(tokens) + sequences * model.layer_attention_flops(prompt)) + model.head_flops(
-        sequences
+def _decoding(model: ModelSpec, element_bytes: int, replica: Replica) -> _Decoding:
+    return _Decoding(
+        replica=replica,
+        weight_bytes=float((model.layers * model.layer_params() + model.embedding_params()) * element_bytes),
+        kv_bytes_per_token=float(model.layers * model.kv_bytes_per_token_layer(element_bytes)),
+        flops_per_sequence=model.layers * model.layer_matmul_flops(1) + model.head_flops(1),
+        flops_per_context_token=4.0 * model.layers * model.heads * model.head_dim,
+        all_reduces=2 * model.layers,
+        activation_bytes=float(model.hidden * element_bytes),
     )
+
+
+def _prefill(model: ModelSpec, decoding: _Decoding, sequences: int, in_flight: int, prompt: float, chunk: int) -> float:
+    replica, tokens = decoding.replica, sequences * prompt
+    at_once = min(tokens, float(chunk)) if chunk else in_flight * prompt
+    attention = sequences * model.layer_attention_flops(prompt)
+    flops = model.layers * (model.layer_matmul_flops(tokens) + attention) + model.head_flops(sequences)
     passes = tokens / at_once
-    weights = (model.layers * model.layer_params() + model.embedding_params()) * element_bytes
-    work = max(flops / replica.tp / replica.flops_per_s(max(1, round(at_once))), passes * weights / replica.tp / replica.hbm_bytes_per_s)
-    return work + passes * _all_reduces(model, element_bytes, replica, at_once)
+    read = passes * decoding.weight_bytes / replica.tp / replica.hbm_bytes_per_s
+    work = max(flops / replica.tp / replica.flops_per_s(max(1, round(at_once))), read)
+    return work + passes * decoding.communication(at_once)

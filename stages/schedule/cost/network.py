@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,12 @@ def ring_pass_s(*, size: int, bytes_: float, latency_s: float, inverse_bandwidth
     return (size - 1) * (latency_s + bytes_ * inverse_bandwidth / size)
 
 
+@cache
+def ring_successors(size: int) -> tuple[int, ...]:
+    """Position of each rank's successor in a ring."""
+    return (*range(1, size), 0)
+
+
 def ring_edges(ranks: Ints, *, latency_s: Floats, inverse_bandwidth: Floats, bytes_: Floats) -> Floats:
     """Slowest step of the ring along the last axis: max over its edges of α + bytes/(n·β).
 
@@ -24,7 +32,7 @@ def ring_edges(ranks: Ints, *, latency_s: Floats, inverse_bandwidth: Floats, byt
     size = ranks.shape[-1]
     if size == 1:
         return np.zeros(ranks.shape[:-1])
-    following = np.roll(ranks, -1, axis=-1)
+    following = ranks[..., list(ring_successors(size))]
     step = latency_s[ranks, following] + inverse_bandwidth[ranks, following] * (np.asarray(bytes_)[..., None] / size)
     return step.max(axis=-1)  # type: ignore[no-any-return]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
+
 from stages.schedule.cost.memory import held_params
 from stages.schedule.draft import Layout
 from stages.schedule.problem import WEIGHT_UPDATE, Problem
@@ -15,31 +17,27 @@ def weight_update_s(problem: Problem, *, actor: Layout, rollout: Layout) -> floa
     A machine fetches each layer once, from the nearest replica of the actor that holds it, and writes its own shards at memory speed;
     a tensor-parallel replica that spans machines brings each only its part.
     """
-    fleet, model, w = problem.fleet, problem.task("rollout").model, problem.element_bytes
+    fleet, model, w, last = problem.fleet, problem.task("rollout").model, problem.element_bytes, actor.pp - 1
     receivers: dict[int, list[int]] = defaultdict(list)
     for device in rollout.devices():
         receivers[int(fleet.machine[device])].append(device)
-    sending: dict[int, float] = defaultdict(float)
+    held = [held_params(model, layers=n, first=j == 0, last=j == last, value_head=False) for j, n in enumerate(actor.layers)]
+    bytes_ = w * np.array(held, dtype=float)
+    holders = actor.ranks[:, :, 0]
+    holder_machine = fleet.machine[holders]
+    sending = np.zeros(len(fleet.machines))
     slowest = 0.0
     for machine, devices in receivers.items():
         share = min(1.0, len(devices) / rollout.tp)
-        spent = 0.0
-        for stage, layers in enumerate(actor.layers):
-            bytes_ = share * w * held_params(model, layers=layers, first=stage == 0, last=stage == actor.pp - 1, value_head=False)
-            holders = [int(d) for d in actor.ranks[:, stage, 0]]
-            seconds, holder = min((_transfer_s(problem, source, devices, bytes_), source) for source in holders)
-            spent += seconds
-            if int(fleet.machine[holder]) != machine:
-                sending[int(fleet.machine[holder])] += seconds
+        seconds = (
+            fleet.machine_latency_s[holder_machine, machine] + share * bytes_ * fleet.machine_inverse_bandwidth[holder_machine, machine]
+        )
+        seconds = np.where(np.isin(holders, devices), 0.0, seconds)
+        nearest = seconds.argmin(axis=0)
+        stages = np.arange(actor.pp)
+        spent, source = seconds[nearest, stages], holder_machine[nearest, stages]
+        np.add.at(sending, source[source != machine], spent[source != machine])
         written = w * model.params() / rollout.tp / float(fleet.hbm_bytes_per_s[devices].min())
-        slowest = max(slowest, spent + written)
+        slowest = max(slowest, float(spent.sum()) + written)
     factor = float(problem.factors(WEIGHT_UPDATE)[rollout.ranks].max())
-    return factor * max(slowest, max(sending.values(), default=0.0))
-
-
-def _transfer_s(problem: Problem, source: int, targets: list[int], bytes_: float) -> float:
-    """From a device to the nearest of some devices; nothing to send where the source is one of them."""
-    if source in targets:
-        return 0.0
-    fleet = problem.fleet
-    return min(float(fleet.latency_s[source, t] + bytes_ * fleet.inverse_bandwidth[source, t]) for t in targets)
+    return factor * max(slowest, float(sending.max()))

@@ -63,13 +63,33 @@ def stage_memory(
     micro_batches: int,
     own_weights: bool,
 ) -> tuple[dict[str, float], float]:
-    """(resident by term, working) bytes of one rank of a stage. Linear in ``layers``."""
+    """(resident by term, working) bytes of one rank of a stage. Linear in ``layers``. Memoised: do not change what it returns."""
+    last, in_flight = stage == stages - 1, in_flight_micro_batches(stage=stage, stages=stages, micro_batches=micro_batches)
+    key = (task.name, layers, stage == 0, last, in_flight, tp, dp, micro, own_weights)
+    found = problem.stage_memory_memo.get(key)
+    if found is None:
+        found = problem.stage_memory_memo[key] = _stage_memory(
+            problem,
+            task,
+            layers=layers,
+            first=stage == 0,
+            last=last,
+            in_flight=in_flight,
+            tp=tp,
+            dp=dp,
+            micro=micro,
+            own_weights=own_weights,
+        )
+    return found
+
+
+def _stage_memory(
+    problem: Problem, task: Task, *, layers: int, first: bool, last: bool, in_flight: int, tp: int, dp: int, micro: int, own_weights: bool
+) -> tuple[dict[str, float], float]:
     model, w, engine, job = task.model, problem.element_bytes, problem.engine, problem.job
-    last = stage == stages - 1
-    params = held_params(model, layers=layers, first=stage == 0, last=last, value_head=task.value_head) / tp
+    params = held_params(model, layers=layers, first=first, last=last, value_head=task.value_head) / tp
     tokens = micro * problem.work.sequence_tokens
-    vocab = 1 if task.value_head else model.vocab
-    logits = logits_bytes(vocab=vocab, tokens=tokens, tp=tp, training=task.training) if last else 0.0
+    logits = logits_bytes(vocab=model.vocab, tokens=tokens, tp=tp, training=task.training) if last and not task.value_head else 0.0
     if not task.training:
         resident = {"weights": params * w} if own_weights else {}
         return resident, forward_bytes(model, tokens=tokens, tp=tp, element_bytes=w) + logits
@@ -82,7 +102,7 @@ def stage_memory(
     }
     kept = activation_bytes(
         layers=layers,
-        in_flight=in_flight_micro_batches(stage=stage, stages=stages, micro_batches=micro_batches),
+        in_flight=in_flight,
         tokens=problem.work.sequence_tokens,
         micro=micro,
         hidden=model.hidden,
@@ -108,31 +128,23 @@ def layer_bounds(problem: Problem, group: tuple[str, ...], leaders: dict[str, st
     fixed, slope = np.full(pp, float(engine.per_rank_bytes)), np.zeros(pp)
     if rollout_tp:
         fixed += rollout_weight_bytes(problem, rollout_tp) + engine.per_rank_bytes + engine.generation_bytes
+    together = not problem.job.engine.offload
     for j in range(pp):
-        work_fixed = work_slope = 0.0
+        held_fixed = held_slope = work_fixed = work_slope = 0.0
         for name in leaders:
-            task = problem.task(name)
-            one, two = (
-                stage_memory(
-                    problem,
-                    task,
-                    layers=n,
-                    stage=j,
-                    stages=pp,
-                    tp=tp,
-                    dp=dp,
-                    micro=micro,
-                    micro_batches=pp,
-                    own_weights=holds_weights(name, group),
-                )
+            task, own = problem.task(name), holds_weights(name, group)
+            (one, needs), (two, needs_two) = (
+                stage_memory(problem, task, layers=n, stage=j, stages=pp, tp=tp, dp=dp, micro=micro, micro_batches=pp, own_weights=own)
                 for n in (1, 2)
             )
-            resident, grows = sum(one[0].values()), sum(two[0].values()) - sum(one[0].values())
-            fixed[j] += resident - grows
-            slope[j] += grows * task.model.layers
-            work_fixed, work_slope = max(work_fixed, one[1]), max(work_slope, (two[1] - one[1]) * task.model.layers)
-        fixed[j] += work_fixed
-        slope[j] += work_slope
+            grows, works = sum(two.values()) - sum(one.values()), needs_two - needs
+            start = sum(one.values()) - grows
+            if together:
+                held_fixed, held_slope = held_fixed + start, held_slope + grows * task.model.layers
+                start = grows = 0.0
+            work_fixed, work_slope = max(work_fixed, start + needs - works), max(work_slope, (grows + works) * task.model.layers)
+        fixed[j] += held_fixed + work_fixed
+        slope[j] += held_slope + work_slope
     return np.clip((usable - fixed) / np.maximum(slope, 1.0), 0.0, 1.0)  # type: ignore[no-any-return]
 
 
@@ -141,7 +153,8 @@ class MemoryLedger:
 
     def __init__(self, problem: Problem, group: tuple[str, ...], devices: Ints) -> None:
         self._problem, self._group = problem, group
-        self._slot = {int(d): i for i, d in enumerate(devices)}
+        self._slot = np.full(problem.fleet.size, -1, dtype=np.int64)
+        self._slot[devices] = np.arange(len(devices))
         self._offload = np.array([problem.job.engine.offload and not problem.fleet.memory_is_host[d] for d in devices])
         self.memory = GroupMemory(devices=devices)
 
@@ -187,17 +200,14 @@ class MemoryLedger:
     def kv_budget(self, ranks: Ints) -> Floats:
         """Bytes left for the KV cache on each shard of each replica: the scarcest shard's, ``[replicas]``."""
         free = self._problem.usable_bytes[self.memory.devices] - self.memory.resident_sum() - self.memory.working["rollout"]
-        return free[self._slots(ranks)].min(axis=(1, 2))  # type: ignore[no-any-return]
+        return free[self._slot[ranks]].min(axis=(1, 2))  # type: ignore[no-any-return]
 
     def kv(self, ranks: Ints, held: Floats) -> None:
         self.memory.working["rollout"] = self.memory.working["rollout"] + self._spread(ranks, held[:, None])
 
-    def _slots(self, ranks: Ints) -> Ints:
-        return np.vectorize(self._slot.__getitem__, otypes=[np.int64])(ranks)  # type: ignore[no-any-return]
-
     def _spread(self, ranks: Ints, held: Floats) -> Floats:
         out = np.zeros(len(self._offload))
-        out[self._slots(ranks)] = held[..., None]
+        out[self._slot[ranks]] = held[..., None]
         return out
 
     def _resident(self, key: str, ranks: Ints, held: Floats) -> None:

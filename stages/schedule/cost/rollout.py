@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stages.schedule.balance import apportion
 from stages.schedule.cost.generation import Generation, Replica, generation_time
 from stages.schedule.cost.memory import kv_bytes_per_sequence
+from stages.schedule.cost.network import ring_successors
 from stages.schedule.cost.tasks import TaskPrice
 from stages.schedule.draft import Layout
 from stages.schedule.problem import Problem
@@ -19,6 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BALANCING_ROUNDS = 2
+Signature = tuple[object, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +44,12 @@ def price_rollout(problem: Problem, *, ranks: Ints, kv_budget: Floats, shares: t
     per_sequence = kv_bytes_per_sequence(model, tokens=work.sequence_max, tp=tp, element_bytes=problem.element_bytes)
     mean_sequence = kv_bytes_per_sequence(model, tokens=work.prompt_mean + work.response_mean, tp=tp, element_bytes=problem.element_bytes)
     fits = np.floor(kv_budget / (mean_sequence if engine.rollout.continuous_batching else per_sequence))
-    caps = np.clip(fits, 1, engine.rollout.sequences_in_flight).astype(int)
+    caps = _round_down(np.clip(fits, 1, engine.rollout.sequences_in_flight).astype(int))
     shortfall = np.maximum(0.0, per_sequence - kv_budget)
 
     factors = problem.factors("rollout")[ranks].max(axis=(1, 2))
-    made = [_replica(problem, ranks[i, 0]) for i in range(replicas)]
-    signatures = [(*_signature(problem, ranks[i, 0]), int(caps[i]), float(factors[i])) for i in range(replicas)]
-    known: dict[tuple[object, int], Generation] = {}
+    signatures = _signatures(problem, ranks[:, 0], caps, factors)
+    known: dict[tuple[Signature, int], Generation] = {}
 
     def time_of(i: int, sequences: int) -> Generation:
         key = (signatures[i], sequences)
@@ -61,7 +62,7 @@ def price_rollout(problem: Problem, *, ranks: Ints, kv_budget: Floats, shares: t
                 prompt_tokens=work.prompt_mean,
                 response_mean=work.response_mean,
                 response_max=work.response_max,
-                replica=made[i],
+                replica=_replica(problem, ranks[i, 0]),
                 continuous=engine.rollout.continuous_batching,
                 prefill_tokens=engine.rollout.prefill_tokens,
             )
@@ -92,6 +93,12 @@ def price_rollout(problem: Problem, *, ranks: Ints, kv_budget: Floats, shares: t
     )
 
 
+def _round_down(caps: Ints) -> Ints:
+    """To four binary digits: replicas that differ by less than 6 % in room are one kind, and none is promised room it has not."""
+    step = 2 ** np.maximum(0, np.floor(np.log2(caps)).astype(int) - 3)
+    return caps // step * step  # type: ignore[no-any-return]
+
+
 def _balanced(total: int, shares: tuple[int, ...], time_of: Callable[[int, int], float]) -> tuple[int, ...]:
     """Shares so that replicas end together: proportional to the rate each showed with its last share; the best round wins."""
     best, best_time = shares, max(time_of(i, n) for i, n in enumerate(shares))
@@ -107,19 +114,18 @@ def _balanced(total: int, shares: tuple[int, ...], time_of: Callable[[int, int],
     return best
 
 
-def _signature(problem: Problem, shards: Ints) -> tuple[object, ...]:
-    fleet = problem.fleet
-    following = np.roll(shards, -1)
-    return (
-        tuple(sorted(fleet.device_class[shards].tolist())),
-        float(fleet.latency_s[shards, following].max()),
-        float(fleet.inverse_bandwidth[shards, following].max()),
-    )
+def _signatures(problem: Problem, shards: Ints, caps: Ints, factors: Floats) -> list[Signature]:
+    """What a replica's time depends on beside its share: equal signatures are priced once. ``shards`` is ``[replicas, tp]``."""
+    fleet, following = problem.fleet, shards[:, list(ring_successors(shards.shape[1]))]
+    classes = np.sort(fleet.device_class[shards], axis=1).tolist()
+    latency = fleet.latency_s[shards, following].max(axis=1).tolist()
+    inverse = fleet.inverse_bandwidth[shards, following].max(axis=1).tolist()
+    return [(tuple(c), *rest) for c, *rest in zip(classes, latency, inverse, caps.tolist(), factors.tolist(), strict=True)]
 
 
 def _replica(problem: Problem, shards: Ints) -> Replica:
     fleet, tp, hidden = problem.fleet, len(shards), problem.task("rollout").model.hidden
-    following = np.roll(shards, -1)
+    following = shards[list(ring_successors(len(shards)))]
 
     def flops_per_s(tokens: int) -> float:
         return float(problem.rates(tokens=float(tokens), hidden=hidden, tp=tp)[shards].min())

@@ -9,6 +9,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.schedule.cost.residency import holds_weights, rollout_weight_bytes, stage_memory
 from stages.schedule.draft import Cut, GroupDraft, units_of
 from stages.schedule.problem import Problem
 
@@ -17,6 +18,8 @@ Sizes = tuple[int, ...]
 
 PIPELINE_DEPTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 MOST_SIZE_VECTORS = 2000
+HOPELESS_FILL = 2.0
+"""Cuts whose mean rank needs twice the mean device's memory are not tried while others exist (smaller micro-batches may halve it)."""
 TASK_ORDER = ("rollout", "reward_inference", "reference_inference", "critic_inference", "actor_training", "critic_training")
 
 
@@ -96,7 +99,7 @@ def _fixed(problem: Problem, tasks: tuple[str, ...], degree: str) -> int | None:
 
 
 def cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *, thorough: bool) -> list[Cut]:
-    """Level 4: ways to cut these devices, most promising first: few shards that could fit, every unit used.
+    """Level 4: ways to cut these devices, most promising first: what seems to fit, with few shards, every unit used.
 
     ``thorough`` adds smaller replica counts (devices left over) and smaller micro-batches.
     """
@@ -105,20 +108,27 @@ def cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *, 
     most_tp = int(per_machine) if per_machine > 1 else len(devices)
     layers = min(problem.task(t).model.layers for t in tasks if t != "rollout")
     wanted_pp, wanted_dp = _fixed(problem, tasks, "pp"), _fixed(problem, tasks, "dp")
-    needed = _shards_needed(problem, tasks, devices)
     found = []
     for tp in legal_tps(problem, tasks, min(most_tp, len(devices), 16)):
         units = len(units_of(devices, machine, tp))
         depths = sorted({*PIPELINE_DEPTHS, units, *([wanted_pp] if wanted_pp else [])})
         for pp in depths:
-            if pp < 1 or pp > min(units, layers) or wanted_pp not in (None, pp) or tp * pp < needed:
+            if pp < 1 or pp > min(units, layers) or wanted_pp not in (None, pp):
                 continue
             full = min(units // pp, problem.work.mini_batch_sequences)
             replicas = [wanted_dp] if wanted_dp else [full, *([full // 2, full - 1] if thorough else [])]
             for dp in dict.fromkeys(r for r in replicas if r and 1 <= r <= full):
                 for column in (False, True) if pp > 1 and dp > 1 else (False,):
                     found.append(Cut(dp=dp, pp=pp, tp=tp, micro=problem.work.micro_batch_sequences, column=column))
-    found.sort(key=lambda c: (-(c.ranks > len(devices) // 2), c.tp * c.pp, c.pp))
+    fill = {shape: _fill(problem, tasks, devices, *shape) for shape in {(c.dp, c.pp, c.tp) for c in found}}
+
+    def promise(cut: Cut) -> tuple[float, ...]:
+        full = fill[cut.dp, cut.pp, cut.tp]
+        return (0.0, float(2 * cut.ranks <= len(devices)), cut.tp * cut.pp, cut.pp) if full <= 1.0 else (1.0, full)
+
+    found.sort(key=promise)
+    hopeful = [c for c in found if fill[c.dp, c.pp, c.tp] <= HOPELESS_FILL]
+    found = hopeful or found
     if thorough:
         found += [Cut(c.dp, c.pp, c.tp, m, c.column) for m in smaller_micros(problem) for c in found]
     return found
@@ -133,17 +143,40 @@ def smaller_micros(problem: Problem) -> list[int]:
     return sizes
 
 
-def _shards_needed(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...]) -> int:
-    """Fewest shards (tp·pp) of the group's models whose weights could fit the roomiest device, with optimizer state fully divided."""
-    w, engine = problem.element_bytes, problem.engine
-    held = 0.0
+def _fill(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], dp: int, pp: int, tp: int) -> float:
+    """Memory the mean rank would need over the mean device's, roughly: equal stages, the job's micro-batch, rollout in at most 8 shards."""
+    memory, micro = problem.engine.memory, problem.work.micro_batch_sequences
+    held = working = 0.0
+    stages = sorted({0, pp // 2, pp - 1})
     for name in tasks:
         task = problem.task(name)
-        if task.training:
-            state = w + engine.gradient_bytes + (0 if engine.optimizer_sharded else (12 if w < 4 else 8))
-            held += task.model.layers * task.model.layer_params() * (state if not problem.job.engine.offload else w)
-    room = float(problem.usable_bytes[list(devices)].max())
-    return max(1, int(held // room))
+        if name == "rollout":
+            held += (
+                rollout_weight_bytes(problem, min(8, dp * pp * tp, problem.engine.rollout.max_tp))
+                + memory.per_rank_bytes
+                + memory.generation_bytes
+            )
+            continue
+        layers = max(1, task.model.layers // pp)
+        per_stage = [
+            stage_memory(
+                problem,
+                task,
+                layers=layers,
+                stage=j,
+                stages=pp,
+                tp=tp,
+                dp=dp,
+                micro=micro,
+                micro_batches=pp,
+                own_weights=holds_weights(name, tasks),
+            )
+            for j in stages
+        ]
+        resident = sum(sum(r.values()) for r, _ in per_stage) / len(stages)
+        needs = sum(n for _, n in per_stage) / len(stages)
+        held, working = (held, max(working, resident + needs)) if problem.job.engine.offload else (held + resident, max(working, needs))
+    return (held + working + memory.per_rank_bytes) / float(problem.usable_bytes[list(devices)].mean())
 
 
 def size_vectors(problem: Problem, grouping: Grouping, *, most: int) -> list[Sizes]:
