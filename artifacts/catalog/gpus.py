@@ -94,15 +94,22 @@ def nearest(name: str, *, at_most: int = 5) -> list[str]:
     key = _key(name)
     if not key:
         return []
-    by_key = {_key(known): known for known in gpus()}
-    inside = sorted((k for k in by_key if key in k or k in key), key=lambda k: (not k.startswith(key), len(k)))
-    close = get_close_matches(key, by_key, n=at_most, cutoff=0.5)
-    return [by_key[k] for k in dict.fromkeys([*inside, *close])][:at_most]
+    known = _by_key()
+    inside = sorted((k for k in known if key in k or k in key), key=lambda k: (not k.startswith(key), len(k)))
+    close = get_close_matches(key, known, n=at_most, cutoff=0.5)
+    return list(dict.fromkeys(known[k].name for k in (*inside, *close)))[:at_most]
 
 
 @cache
 def _by_key() -> dict[str, Gpu]:
-    return {_key(alias): gpu for gpu in gpus().values() for alias in (gpu.name, *gpu.driver_names)}
+    """Names, driver names, and driver names without the vendor's words ("L4", "RTX 4090")."""
+    found: dict[str, Gpu] = {}
+    for gpu in gpus().values():
+        plain = [re.sub(r"^(NVIDIA|AMD)? ?(GeForce|Tesla|Instinct)? ?", "", name) for name in gpu.driver_names]
+        for alias in (gpu.name, *gpu.driver_names, *plain):
+            if found.setdefault(_key(alias), gpu) is not gpu:
+                raise ValueError(f"gpus.yaml: {alias!r} names both {found[_key(alias)].name} and {gpu.name}")
+    return found
 
 
 def _key(name: str) -> str:

@@ -67,14 +67,21 @@ def _altered(a: Device, b: Device) -> Iterable[str]:
 
 
 def _probes(old: Topology, new: Topology) -> Iterable[str]:
-    failed_before = {(k.source, k.target) for k in old.links if k.probe == "failed"}
-    failed_now = {(k.source, k.target) for k in new.links if k.probe == "failed"}
-    machines = {m.name for m in old.machines} & {m.name for m in new.machines}
-    for source, target in sorted(failed_now - failed_before):
-        yield f"link {source} → {target}: its probe failed"
-    for source, target in sorted(failed_before - failed_now):
-        if {source, target} <= machines:
-            yield f"link {source} → {target}: its probe works again"
+    """Links that can no longer be used, or can be again, between machines that are in both."""
+    before, after = _probe_results(old), _probe_results(new)
+    stayed = {m.name for m in old.machines} & {m.name for m in new.machines}
+    for source, target in sorted(before.keys() | after.keys()):
+        was, now = (found.get((source, target), "absent") for found in (before, after))
+        if {source, target} <= stayed and (was in _UNUSABLE) != (now in _UNUSABLE):
+            what = {"failed": "its probe failed", "absent": "not connected any more"}.get(now)
+            yield f"link {source} → {target}: {what or ('its probe works again' if was == 'failed' else 'now connected')}"
+
+
+_UNUSABLE = ("failed", "absent")
+
+
+def _probe_results(topology: Topology) -> dict[tuple[str, str], str]:
+    return {(k.source, k.target): k.probe for k in topology.links}
 
 
 def _rates(old: Topology, new: Topology) -> Iterable[str]:
