@@ -57,6 +57,9 @@ class EngineCapability(Strict):
     one_layout_per_group: bool = Field(description="training and inference tasks of a group share dp, pp, tp and ranks")
     tp_divides: list[Divided]
     rollout: RolloutCapability
+    dp_divides: list[Literal["sequences", "mini_batch_sequences"]] = Field(
+        description="what the replicas of a trained or inferred model must divide"
+    )
     uneven_layers: bool
     uneven_batches: bool = Field(description="replicas may take unequal shares; the number of micro-batches is equal on all of them")
     reward_model: bool

@@ -145,7 +145,7 @@ def draft_of_plan(problem: Problem, plan: Plan) -> Draft | None:
             None
             if leader == "rollout"
             else Cut(
-                dp=min(strategy.dp, replicas),
+                dp=problem.largest_dp(min(strategy.dp, replicas)),
                 pp=strategy.pp,
                 tp=strategy.tp,
                 micro=min(strategy.micro_batch_sequences, problem.work.micro_batch_sequences),

@@ -76,6 +76,8 @@ def _shape(problem: Problem, plan: Plan, name: str, s: Strategy) -> Iterator[Vio
     if rollout:
         yield from _rollout(problem, plan, s)
         return
+    if not problem.legal_dp(s.dp):
+        yield Violation("replicas", name, f"{name}: dp {s.dp} does not divide {problem.engine.dp_divides}", "choose a divisor", SETTING)
     followed_by_training = name in TRAINING_TASKS or any(
         r.task == name and r.as_ in plan.group_of(name).tasks for r in engine.same_strategy
     )

@@ -154,9 +154,17 @@ def _degrees(problem: Problem) -> list[Violation]:
                     key,
                 )
             )
-        elif dp and not problem.engine.uneven_batches and share % dp:
+        elif dp and name != "rollout" and not problem.legal_dp(dp):
+            divided = " and ".join(f"{what.replace('_', ' ')} {getattr(problem.work, what)}" for what in problem.engine.dp_divides)
             found.append(
-                Violation("replicas", name, f"{name}: dp {dp} does not divide {share} sequences", "choose a divisor", CONSTRAINT, key)
+                Violation(
+                    "replicas",
+                    name,
+                    f"{name}: dp {dp} does not divide {divided}",
+                    f"set constraints.{key}.dp to a divisor such as {problem.largest_dp(dp)}",
+                    CONSTRAINT,
+                    key,
+                )
             )
         need = (dp or 1) * (pp or 1) * (tp or 1)
         have = int(problem.allowed[name].sum())

@@ -98,6 +98,14 @@ class Problem:
             found = self._factors[task] = by_class[self.fleet.device_class]
         return found
 
+    def legal_dp(self, dp: int) -> bool:
+        """Whether the engine runs this many replicas of a training or inference task."""
+        return dp >= 1 and all(getattr(self.work, what) % dp == 0 for what in self.engine.dp_divides)
+
+    def largest_dp(self, most: int) -> int:
+        """The largest legal number of replicas up to ``most``; at least 1."""
+        return next((dp for dp in range(min(most, self.work.mini_batch_sequences), 0, -1) if self.legal_dp(dp)), 1)
+
     @property
     def usable_bytes(self) -> Floats:
         """Plannable memory of every device, ``[D]``."""

@@ -99,7 +99,8 @@ def _with_them(problem: Problem, evaluator: Evaluator, draft: Draft, price: Plan
     if evaluator.best_full is not None:
         seen.append(evaluator.best_full)
     if not seen:
-        return f"no group can be cut so that it uses the {count}"
+        rule = f" (replicas must divide the batch of {problem.work.sequences} sequences)" if problem.engine.dp_divides else ""
+        return f"no group can be cut so that it uses the {count}{rule}"
     best = min(seen)
     if best >= 2 * UNUSABLE_S:
         return f"the plans tried with the {count} do not fit in memory"

@@ -203,8 +203,7 @@ def _resized(problem: Problem, group: GroupDraft, devices: tuple[int, ...]) -> G
         return replace(group, devices=devices)
     cut = group.cut
     if not any("dp" in problem.job.constraints.fix.get(t, {}) for t in group.tasks):  # type: ignore[call-overload]
-        replicas = len(devices) // (cut.pp * cut.tp)
-        cut = replace(cut, dp=max(1, min(replicas, problem.work.mini_batch_sequences)))
+        cut = replace(cut, dp=problem.largest_dp(len(devices) // (cut.pp * cut.tp)))
     return replace(group, devices=devices, cut=cut)
 
 

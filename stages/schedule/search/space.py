@@ -115,9 +115,11 @@ def cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *, 
         for pp in depths:
             if pp < 1 or pp > min(units, layers) or wanted_pp not in (None, pp):
                 continue
-            full = min(units // pp, problem.work.mini_batch_sequences)
-            replicas = [wanted_dp] if wanted_dp else [full, *([full // 2, full - 1] if thorough else [])]
-            for dp in dict.fromkeys(r for r in replicas if r and 1 <= r <= full):
+            full = problem.largest_dp(units // pp)
+            replicas = (
+                [wanted_dp] if wanted_dp else [full, *([problem.largest_dp(n) for n in (full // 2, full - 1) if n] if thorough else [])]
+            )
+            for dp in dict.fromkeys(r for r in replicas if 1 <= r <= units // pp and problem.legal_dp(r)):
                 for column in (False, True) if pp > 1 and dp > 1 else (False,):
                     found.append(Cut(dp=dp, pp=pp, tp=tp, micro=problem.work.micro_batch_sequences, column=column))
     fill = {shape: _fill(problem, tasks, devices, *shape) for shape in {(c.dp, c.pp, c.tp) for c in found}}
