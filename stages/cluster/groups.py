@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -81,9 +82,10 @@ def _placed(cluster: Cluster, wanted: Sequence[tuple[str, dict[str, float]]], *,
     from ray.util.placement_group import placement_group
 
     groups: list[Any] = []
+    run = secrets.token_hex(4)  # Ray wants names that are unique in the cluster, whoever else uses it
     try:
         for rank, (machine, bundle) in enumerate(wanted):
-            groups.append(placement_group([bundle], strategy="STRICT_PACK", name=f"{name}-{rank}",
+            groups.append(placement_group([bundle], strategy="STRICT_PACK", name=f"{name}-{run}-{rank}",
                                           bundle_label_selector=[{"ray.io/node-id": cluster.node_ids[machine]}]))
         late = _wait(groups, deadline_s)
         if late:

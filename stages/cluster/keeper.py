@@ -1,0 +1,114 @@
+"""The process that keeps local Ray nodes: everything of Ray is below it, and nothing of it outlives it.
+
+It is started by :mod:`stages.cluster.local`, reads what to start from standard input (one JSON line), answers a JSON line a
+node, and ends all of it when standard input is closed: by whoever started it, or by the kernel, if that was killed. Ray alone
+does not manage that: its servers can be bound to their parent's life, but its agents survive it, for minutes on a busy machine.
+
+Ray's ``Node`` is used directly, not ``ray start`` (three seconds and a process a node) nor ``ray.cluster_utils.Cluster``
+(takes over SIGTERM, and leaves its address where other programs of this user would find and join it).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from typing import IO, Any
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+_PR_SET_CHILD_SUBREAPER = 36
+_GRACE_S = 2.0
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what Ray prints is not an answer
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of ours come to us, not to init
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end comes by standard input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked = json.loads(os.fdopen(os.dup(0), "rb", buffering=0).readline())
+    nodes: list[Any] = []
+    try:
+        _start_all(asked, nodes, answers)
+        while not _closed(timeout_s=60):
+            _reap()
+    finally:
+        for node in reversed(nodes):
+            node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
+        end_descendants(psutil.Process(), grace_s=_GRACE_S)
+        shutil.rmtree(asked["scratch"], ignore_errors=True)
+
+
+def _start_all(asked: dict[str, Any], nodes: list[Any], answers: IO[str]) -> None:
+    for machine, declared in asked["machines"].items():
+        if _closed(timeout_s=0):
+            return
+        try:
+            head = nodes[0] if nodes else None
+            nodes.append(_start(declared, head=head, scratch=asked["scratch"], object_store=asked["object_store_bytes"]))
+        except Exception as error:
+            answers.write(json.dumps({"machine": machine, "error": f"{type(error).__name__}: {error}"}) + "\n")
+            return
+        answers.write(json.dumps({"machine": machine, "node_id": nodes[-1].node_id, "address": nodes[0].gcs_address}) + "\n")
+
+
+def _start(declared: dict[str, float], *, head: Any, scratch: str, object_store: int) -> Any:
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+
+    options: dict[str, Any] = dict(
+        num_cpus=int(declared["CPU"]), num_gpus=int(declared["GPU"]), object_store_memory=object_store,
+        resources={name: amount for name, amount in declared.items() if name not in ("CPU", "GPU")},
+        node_ip_address=LOOPBACK, temp_dir=scratch, include_dashboard=False, include_log_monitor=False, no_monitor=True,
+        min_worker_port=0, max_worker_port=0, node_manager_port=0, dashboard_agent_listen_port=None,
+    )
+    if head is None:
+        # Without this Ray starts a worker for each declared CPU as soon as a driver connects.
+        options["_system_config"] = {"prestart_worker_first_driver": False}
+    else:
+        options |= {"gcs_address": head.gcs_address, "redis_address": head.redis_address}
+    # spawn_reaper binds Ray's servers to this process in the kernel, should it be killed itself.
+    return Node(RayParams(**options), head=head is None, shutdown_at_exit=False, spawn_reaper=True)
+
+
+def _closed(*, timeout_s: float) -> bool:
+    """Whether standard input has been closed; nothing more is ever written to it."""
+    ready, _, _ = select.select([sys.stdin.fileno()], [], [], timeout_s)
+    return bool(ready) and not os.read(sys.stdin.fileno(), 1)
+
+
+def _reap() -> None:
+    """Collect orphans that ended. Ray waits for its own servers itself, so only processes it does not know are taken."""
+    for child in psutil.Process().children():
+        if child.status() == psutil.STATUS_ZOMBIE and child.name() not in ("raylet", "gcs_server", "python"):
+            child.wait(timeout=1)
+
+
+def end_descendants(root: psutil.Process, *, grace_s: float) -> None:
+    """SIGTERM, then after ``grace_s`` SIGKILL, to all below ``root``, until there are none (or ten graces have passed)."""
+    until, how = time.monotonic() + 10 * grace_s, "terminate"
+    while time.monotonic() < until:
+        try:
+            alive = [p for p in root.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+        except psutil.NoSuchProcess:
+            return
+        if not alive:
+            return
+        for process in alive:
+            try:
+                getattr(process, how)()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(alive, timeout=grace_s)
+        how = "kill"
+
+
+if __name__ == "__main__":
+    main()
