@@ -56,3 +56,15 @@ def deployment(plan: Plan, topology: Topology) -> Deployment:
     ]
     return Deployment(plan=plan.identity(), topology_fingerprint=topology.fingerprint, cluster=topology.cluster.name,
                       nodes=[RayNode(machine=m.name) for m in topology.machines], ranks=ranks)
+
+
+def ppo_plan(job: Job, topology: Topology, ranks: list[str], critic_ranks: list[str], *, critic: dict[str, Any] | None = None,
+             **layout: Any) -> Plan:
+    """The actor's tasks in one group, the critic's in another."""
+    base = grpo_plan(job, topology, ranks, **layout)
+    value = strategy(critic_ranks, total=job.batch.sequences, **(critic or {}))
+    return base.model_copy(update={
+        "groups": [base.groups[0].model_copy(update={"name": "actor"}),
+                   Group(name="critic", tasks=["critic_inference", "critic_training"], devices=critic_ranks)],
+        "tasks": {**base.tasks, "critic_inference": value, "critic_training": value},
+    })

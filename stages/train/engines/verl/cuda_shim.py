@@ -122,7 +122,8 @@ def _patch_tensors() -> None:
     tensor.pin_memory = lambda self, *_, **__: self
     tensor.to = lambda self, *args, **kwargs: to(self, *map(_on_cpu, args), **{k: _on_cpu(v) for k, v in kwargs.items()})
     # Megatron compares type names ("torch.cuda.BFloat16Tensor"), so names are given as on CUDA.
-    tensor.type = lambda self, *args, **kwargs: kind(self, *args, **kwargs) if args or kwargs else kind(self).replace("torch.", "torch.cuda.", 1)
+    tensor.type = lambda self, *args, **kwargs: (
+        kind(self, *args, **kwargs) if args or kwargs else kind(self).replace("torch.", "torch.cuda.", 1))
     for name in FACTORIES:
         setattr(torch, name, _made_on_cpu(getattr(torch, name)))
 

@@ -12,6 +12,9 @@ from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 SHARES = "hetrl_shares"
 """Attribute of a worker group: mesh name → sequences of each replica. Set by the trainer."""
 
+TOTAL = "hetrl_total"
+"""Key under which a batch tells its workers how many sequences it has over all replicas."""
+
 
 def _cut(batch: Any, counts: Sequence[int]) -> list[Any]:
     if sum(counts) != len(batch):

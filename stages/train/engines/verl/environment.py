@@ -34,4 +34,5 @@ def environment(workdir: Path) -> dict[str, str]:
         "VERL_LOGGING_LEVEL": "WARNING",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
     }

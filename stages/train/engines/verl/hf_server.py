@@ -142,7 +142,8 @@ class HfServer:
 
         own, given = dict(self._model.named_parameters()), dict(named)
         if set(own) != set(given):
-            raise ValueError(f"weights do not fit the model: missing {sorted(set(own) - set(given))[:3]}, unknown {sorted(set(given) - set(own))[:3]}")
+            missing, unknown = sorted(set(own) - set(given)), sorted(set(given) - set(own))
+            raise ValueError(f"weights do not fit the model: missing {missing[:3]}, unknown {unknown[:3]}")
         with torch.no_grad():
             for name, value in given.items():
                 own[name].copy_(value)

@@ -44,7 +44,8 @@ def _job(job: Job) -> None:
 def _actor_group(plan: Plan, training: Strategy) -> None:
     group = plan.group_of("actor_training")
     for task in ("rollout", "reference_inference"):
-        _rule(plan.group_of(task).name == group.name, f"{task} shares the actor's devices; the plan puts it into group {plan.group_of(task).name}")
+        other = plan.group_of(task).name
+        _rule(other == group.name, f"{task} shares the actor's devices; the plan puts it into group {other}")
     reference = plan.tasks["reference_inference"]
     same = (reference.dp, reference.pp, reference.tp, reference.layers, reference.ranks) == (
         training.dp, training.pp, training.tp, training.layers, training.ranks)
@@ -52,7 +53,8 @@ def _actor_group(plan: Plan, training: Strategy) -> None:
     _shares("reference_inference", reference, sum(training.local_batch_sequences), steps=1)
     rollout = plan.tasks["rollout"]
     _rule(rollout.pp == 1 and rollout.tp == 1 and rollout.dp == len(training.ranks),
-          f"the rollout is one replica a rank (dp {len(training.ranks)}, pp 1, tp 1); the plan has dp {rollout.dp}, pp {rollout.pp}, tp {rollout.tp}")
+          f"the rollout is one replica a rank (dp {len(training.ranks)}, pp 1, tp 1); "
+          f"the plan has dp {rollout.dp}, pp {rollout.pp}, tp {rollout.tp}")
     _rule(sorted(rollout.ranks) == sorted(training.ranks), "the rollout's replicas sit on the actor's devices")
     total = sum(rollout.local_batch_sequences)
     _rule(total == sum(training.local_batch_sequences), f"the rollout's shares add up to {total}, not to the batch")

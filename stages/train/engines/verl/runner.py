@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
 def _model(run: Run, prompts: Prompts) -> Path:
     spec = run.job.model("actor")
     if not spec.hf_id:
-        return build_toy_model(spec, prompts.texts, seed=run.job.seed, max_positions=run.job.sequence_tokens_max, cache=run.workdir / "models")
+        return build_toy_model(spec, prompts.texts, seed=run.job.seed, max_positions=run.job.sequence_tokens_max,
+                               cache=run.workdir / "models")
     path = Path(spec.hf_id)
     if not (path / "config.json").is_file():
         raise InputError(f"model {spec.name}: {spec.hf_id} is not a Hugging Face folder on this machine",
@@ -104,7 +106,7 @@ def _check_prompts(run: Run, prompts: Prompts, model: Path) -> None:
         raise InputError(f"the dataset holds {len(rows)} prompts, an iteration takes {run.job.batch.prompts}",
                          fix="raise dataset.size or lower batch.prompts")
     tokenizer = AutoTokenizer.from_pretrained(str(model))
-    longest = max(len(tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=True, return_dict=False)) for row in rows)
+    longest = max(len(tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=False)) for row in rows)
     if longest > run.job.prompt_tokens.max:
         raise InputError(f"a prompt of the dataset takes {longest} tokens, prompt_tokens.max is {run.job.prompt_tokens.max}",
                          fix=f"set prompt_tokens.max to {longest}")
@@ -123,8 +125,6 @@ def _router(run: Run) -> Path:
 
 def _export(trainer: Any, model: Path, folder: Path) -> Path:
     """The actor's weights after the last update, as the rollout got them, in a Hugging Face folder."""
-    import shutil
-
     import ray
     from safetensors.torch import save_file
 
@@ -132,8 +132,7 @@ def _export(trainer: Any, model: Path, folder: Path) -> Path:
     state = ray.get(server.weights.remote())
     folder.mkdir(parents=True, exist_ok=True)
     for path in model.iterdir():
-        if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model"):
-            if path.name != "model.safetensors.index.json":
-                shutil.copy(path, folder / path.name)
+        if path.suffix in (".json", ".jinja", ".txt", ".model") and path.name != "model.safetensors.index.json":
+            shutil.copy(path, folder / path.name)
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

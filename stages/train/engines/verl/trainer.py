@@ -11,7 +11,7 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from artifacts.plan import Plan
-from stages.train.engines.verl.dispatch import SHARES
+from stages.train.engines.verl.dispatch import SHARES, TOTAL
 from stages.train.engines.verl.placement import PoolSpec
 from stages.train.engines.verl.pools import PinnedPool, PinnedPools
 from stages.train.engines.verl.ranks import deal
@@ -87,7 +87,7 @@ class PlannedTrainer(PPOTrainerSync):
         return {spec.name: groups[spec.roles[0]].hetrl_placement() for spec in self._orders.specs}
 
     # -- what each replica gets ----------------------------------------------------------------------------------
-    def _balance_batch(self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen", keep_minibatch: bool = False) -> Any:
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> Any:
         counts = self._orders.plan.tasks["actor_training"].local_batch_sequences
         hands = deal([tag["seq_len"] for tag in batch.tags], counts)
         # Within a hand the order of prompts is kept: mini-batches stay mixtures of prompts, not of lengths.
@@ -95,11 +95,11 @@ class PlannedTrainer(PPOTrainerSync):
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info["hetrl_total"] = len(batch)
+        batch.extra_info[TOTAL] = len(batch)
         return super()._update_actor(batch, metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info["hetrl_total"] = len(batch)
+        batch.extra_info[TOTAL] = len(batch)
         return super()._update_critic(batch, metrics)
 
     # -- what happened -------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from verl.utils.metric import Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from stages.train.engines.verl import plugin_cpu
-from stages.train.engines.verl.dispatch import by_shares
+from stages.train.engines.verl.dispatch import TOTAL, by_shares
 
 plugin_cpu.load_megatron()
 
@@ -45,12 +45,12 @@ class Meter:
         return work
 
 
-def _local_mini_batches(data: Any, *, replicas: int, total: int) -> None:
+def _local_mini_batches(data: Any, *, replicas: int) -> None:
     """Tell verl how large a mini-batch is here. It divides the global size by the number of replicas; a share is not a quotient.
 
-    ``total`` is the global batch; the number of mini-batches is the same everywhere, their size follows the share.
+    The number of mini-batches is the same everywhere, their size follows the share. The global batch comes with the data (``TOTAL``).
     """
-    steps = total // tu.pop(data, key="mini_batch_size")
+    steps = tu.pop(data, key=TOTAL) // tu.pop(data, key="mini_batch_size")
     if len(data) % steps:
         raise ValueError(f"a local batch of {len(data)} sequences does not divide into {steps} mini-batches")
     tu.assign_non_tensor(data, mini_batch_size=len(data) // steps * replicas)
@@ -73,10 +73,10 @@ class PlannedTrainingWorker(TrainingWorker):
 
     @register(dispatch_mode=by_shares("train"), blocking=False)
     def train_mini_batch(self, data: Any) -> Any:
-        if "hetrl_total" in data.keys():
-            _local_mini_batches(data, replicas=self.engine.get_data_parallel_size(), total=tu.pop(data, key="hetrl_total"))
-            return self._meter.measure("critic_training", data, super().train_mini_batch)
-        return super().train_mini_batch(data)
+        if TOTAL not in data.keys():  # noqa: SIM118 - a TensorDict is not asked with `in`
+            return super().train_mini_batch(data)  # the actor's worker has done it already
+        _local_mini_batches(data, replicas=self.engine.get_data_parallel_size())
+        return self._meter.measure("critic_training", data, super().train_mini_batch)
 
     @register(dispatch_mode=by_shares("train"), blocking=False)
     def infer_batch(self, data: Any) -> Any:
@@ -111,7 +111,7 @@ class PlannedActorWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=by_shares("actor"))
     def update_actor(self, data: Any) -> Any:
-        _local_mini_batches(data, replicas=self.actor.engine.get_data_parallel_size(), total=tu.pop(data, key="hetrl_total"))
+        _local_mini_batches(data, replicas=self.actor.engine.get_data_parallel_size())
         return self._meter.measure("actor_training", data, lambda d: self.actor.train_mini_batch(data=d))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
