@@ -91,14 +91,14 @@ def test_a_crash_after_publishing_is_a_success_with_a_warning(runner: ProcessRun
 def test_a_stage_past_its_deadline_is_stopped(runner: ProcessRunner, make_request: Make, events: Events,
                                                stage: str, at_least: float) -> None:
     started = time.monotonic()
-    with pytest.raises(StageTimeout, match=f"stage {stage} did not finish within 500.0 ms.*ready"):
-        runner.run(make_request(stage), on_event=events, timeout_s=0.5)
-    assert 0.5 + at_least <= time.monotonic() - started < 8
-    assert not list(marked())
+    with pytest.raises(StageTimeout, match=f"stage {stage} did not finish within 3.00 s.*ready"):
+        runner.run(make_request(stage), on_event=events, timeout_s=3)
+    assert 3 + at_least <= time.monotonic() - started < 30
+    assert not mine()
 
 
 def test_a_version_published_while_stopping_counts(runner: ProcessRunner, make_request: Make, events: Events) -> None:
-    assert runner.run(make_request("finishes_when_asked"), on_event=events, timeout_s=0.5).outcome.version == "v9"
+    assert runner.run(make_request("finishes_when_asked"), on_event=events, timeout_s=3).outcome.version == "v9"
 
 
 def test_a_stage_that_hangs_after_its_outcome_is_ended(runner: ProcessRunner, make_request: Make, events: Events) -> None:
@@ -108,11 +108,14 @@ def test_a_stage_that_hangs_after_its_outcome_is_ended(runner: ProcessRunner, ma
 
 
 def test_children_are_ended_with_the_stage_in_its_group_or_not(runner: ProcessRunner, make_request: Make, events: Events) -> None:
-    started = time.monotonic()
     result = runner.run(make_request("leaves_children"), on_event=events)
     pids = result.outcome.summary["pids"]
     assert len(pids) == 2 and not any(running(p) for p in pids)
-    assert time.monotonic() - started < 8
+
+
+def mine() -> list[Mark]:
+    """Marks of live processes that this test process launched."""
+    return [mark for _, mark in marked() if mark.owner.pid == os.getpid()]
 
 
 class Cancelled(BaseException):
@@ -133,15 +136,16 @@ def test_whatever_the_caller_raises_ends_the_stage(runner: ProcessRunner, make_r
     assert len(pids) == 3 and not any(running(p) for p in pids)
 
 
-def test_ctrl_c_while_waiting_ends_the_stage(runner: ProcessRunner, make_request: Make, events: Events) -> None:
-    timer = threading.Timer(0.6, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            runner.run(make_request("polite"), on_event=events)
-    finally:
-        timer.cancel()
-    assert not list(marked())
+def test_ctrl_c_while_waiting_ends_the_stage(runner: ProcessRunner, make_request: Make) -> None:
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+
+    def on_event(event: Log | Progress | Outcome) -> None:
+        if event.message == "ready":
+            timer.start()
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(make_request("polite"), on_event=on_event)
+    assert not mine()
 
 
 def test_noise_is_taken_in_whole(runner: ProcessRunner, make_request: Make, events: Events, tmp_path: Path) -> None:
@@ -209,7 +213,7 @@ def test_a_sweep_ends_orphans_only(runner: ProcessRunner) -> None:
     try:
         time.sleep(0.1)
         ended = runner.sweep()
-        assert sorted(ended) == sorted([f"train of run r1 (pid {orphan.pid})", f"train of run r4 (pid {reused.pid})"])
+        assert {f"train of run r1 (pid {orphan.pid})", f"train of run r4 (pid {reused.pid})"} <= set(ended)
         assert orphan.wait(5) == reused.wait(5) == -signal.SIGTERM
         assert all(p.poll() is None for p in others)
         assert runner.stop_run("r2") == [f"train of run r2 (pid {others[0].pid})"]
