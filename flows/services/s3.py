@@ -32,6 +32,7 @@ from artifacts.errors import InputError, RunnerUnavailable, StageTimeout, StoreE
 _HOST = "127.0.0.1"
 _START_S, _VOLUMES_S, _STOP_S = 60.0, 20.0, 8.0
 _PARTS = ("s3", "master", "filer", "volume", "admin")  # each has an HTTP port and a gRPC port
+_VOLUME_MB = 128  # the disk's free space is dealt out in volumes of this size, at least one a bucket: large ones run out
 _OFF = ("-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false", "-master.telemetry=false")
 
 
@@ -137,7 +138,7 @@ def _launch(binary: str, folder: Path, ports: tuple[int, ...], credentials: S3Cr
     http, grpc = ports[0::2], ports[1::2]
     (folder / "objects").mkdir(exist_ok=True)
     command = [binary, "mini", f"-dir={folder / 'objects'}", f"-s3.config={folder / 'credentials.json'}",
-               f"-ip={_HOST}", f"-ip.bind={_HOST}", "-volume.preStopSeconds=0", *_OFF]
+               f"-ip={_HOST}", f"-ip.bind={_HOST}", "-volume.preStopSeconds=0", f"-master.volumeSizeLimitMB={_VOLUME_MB}", *_OFF]
     for part, one, two in zip(_PARTS, http, grpc, strict=True):
         command += [f"-{part}.port={one}", f"-{part}.port.grpc={two}"]
     # Its own environment is bare: SeaweedFS would take AWS_* for one more identity, and WEED_* for settings.

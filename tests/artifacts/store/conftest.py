@@ -9,7 +9,7 @@ import pytest
 
 from artifacts.store import Store, StoreSettings
 from tests.artifacts.store.ceph import rgw
-from tests.artifacts.store.store_places import Place, bucket_url
+from tests.artifacts.store.store_places import Place, own_url
 
 
 @pytest.fixture(params=["file", "s3"])
@@ -17,7 +17,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "file":
         return Place((tmp_path / "store").as_uri())
     server = request.getfixturevalue("s3_server")
-    return Place(bucket_url(), StoreSettings.from_env(server.environment()))
+    return Place(own_url(), StoreSettings.from_env(server.environment()))
 
 
 @pytest.fixture

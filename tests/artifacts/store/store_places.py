@@ -62,8 +62,9 @@ class Place:
         )
 
 
-def bucket_url(prefix: str = "runs/one") -> str:
-    return f"s3://t-{uuid.uuid4().hex[:12]}/{prefix}".rstrip("/")
+def own_url(prefix: str = "runs/one") -> str:
+    """A place of its own in the one bucket of the tests (a bucket takes at least one of the server's volumes)."""
+    return f"s3://hetrl-tests/t-{uuid.uuid4().hex[:12]}/{prefix}".rstrip("/")
 
 
 def producer() -> Producer:

@@ -11,7 +11,7 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.store import StoreSettings
 from artifacts.store.backend import Backend
-from tests.artifacts.store.store_places import Place, bucket_url
+from tests.artifacts.store.store_places import Place, own_url
 
 
 @pytest.fixture(params=["file", "s3", "ceph"])
@@ -22,7 +22,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         settings = request.getfixturevalue("ceph_rgw")
     else:
         settings = StoreSettings.from_env(request.getfixturevalue("s3_server").environment())
-    return Place(bucket_url(), settings).open().backend
+    return Place(own_url(), settings).open().backend
 
 
 def test_an_empty_place_reads_as_empty(backend: Backend) -> None:

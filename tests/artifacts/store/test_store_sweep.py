@@ -8,7 +8,7 @@ import pytest
 
 from artifacts.errors import StoreError
 from artifacts.store import Store, StoreSettings
-from tests.artifacts.store.store_places import Place, bucket_url, producer
+from tests.artifacts.store.store_places import Place, own_url, producer
 
 
 def test_a_sweep_takes_uncommitted_versions_and_leaves_committed_ones(store: Store) -> None:
@@ -72,7 +72,7 @@ def test_a_large_file_goes_in_parts_and_an_unfinished_upload_is_swept(s3_server,
     env = s3_server.environment()
     plain = StoreSettings.from_env(env)
     settings = StoreSettings(**{**vars(plain), "multipart_above_bytes": 1 << 20})
-    place = Place(bucket_url(), settings)
+    place = Place(own_url(), settings)
     store = place.open()
     (tmp_path / "weights").write_bytes(bytes(range(256)) * 8192 + b"end")
     writer = store.new_version("train", "v1")
