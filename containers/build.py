@@ -138,11 +138,16 @@ def run_build(client: docker.DockerClient, context: IO[bytes], *, stage: str, na
     try:
         stream = client.api.build(fileobj=context, custom_context=True, dockerfile="containers/Dockerfile", target=stage, tag=name, rm=True,
                                   forcerm=True, decode=True, buildargs=arguments, network_mode=network)
+        step = ""
         for message in stream:
             for line in _lines(message):
                 last.append(line)
-                if line.startswith("Step ") and not _trivial(line):
-                    say(f"{stage}: {line[:110]}")
+                if line.startswith("Step "):
+                    step = "" if _trivial(line) else line
+                elif step:
+                    if "Using cache" not in line:  # what is cached is not worth a line
+                        say(f"{stage}: {step[:110]}")
+                    step = ""
             if "error" in message:
                 shown = "\n    ".join(last)
                 raise CannotBuild(f"{stage} cannot be built; the last lines were\n    {shown}")
@@ -180,7 +185,7 @@ def _lines(message: dict[str, Any]) -> list[str]:
 
 def _trivial(step: str) -> bool:
     instruction = step.partition(" : ")[2].split(" ", 1)[0]
-    return instruction not in ("FROM", "RUN")
+    return instruction not in ("COPY", "RUN")
 
 
 def main() -> None:
