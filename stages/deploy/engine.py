@@ -37,8 +37,7 @@ def _task(s: Strategy) -> dict[str, Value]:
 def layer_layout(layers: list[int]) -> str:
     """Megatron's ``pipeline_model_parallel_layout``: E the embedding, t a layer, L the loss, | between stages ([4, 1] → ``Et*4|tL``)."""
     stages = ["t" if n == 1 else f"t*{n}" for n in layers]
-    stages[0], stages[-1] = "E" + stages[0], stages[-1]
-    return "|".join([*stages[:-1], stages[-1] + "L"])
+    return f"E{'|'.join(stages)}L"
 
 
 def spans(ranks: list[str]) -> str:
