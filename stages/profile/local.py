@@ -21,6 +21,8 @@ DEVICE_PART = 0.75
 START_S = 60.0
 """Time a probe may take to start (importing PyTorch on a busy machine) on top of what it may measure."""
 NVML_DEADLINE_S = 20.0
+BUSY_PART = 0.3
+"""Part of the time that other programs may take before the person is told."""
 
 Report = Callable[[float, float, str], None]
 
@@ -51,6 +53,9 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
         result = again if again.answers else result
     notes += [f"{device}: {fault}" for device, fault in result.faults.items()]
     notes += [f"straggler {device}: {part:.0%} of its class's median rate" for device, part in slow.items()]
+    waited = max((a["waited"] for a in result.answers.values()), default=0.0)
+    if waited > BUSY_PART:
+        notes.append(f"{host.name} was busy while it was measured (other programs had {waited:.0%} of the time): its rates may be low")
 
     report(3, 4, "measuring the link between two processes")
     links, link_notes = _loopback(host, seconds=seconds * (1 - DEVICE_PART))

@@ -6,24 +6,34 @@ from datetime import UTC, datetime
 from typing import Any
 
 from artifacts.errors import InputError
+from artifacts.manifest import VersionRef
 from artifacts.topology import Topology
 from stages.contract import StageContext
 from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.draft import Draft
+from stages.profile.host import this_host
 from stages.profile.inventory import read_inventory
 from stages.profile.local import profile_local
 from stages.profile.parameters import InventoryCluster, LocalCluster, ProfileParameters
 from stages.profile.report import topology_page
+from stages.profile.settle import settle
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Profile the cluster of the request. Writes ``topology.json`` and ``topology.md``."""
     parameters = ctx.parameters(ProfileParameters)
-    draft = draft_of(parameters, ctx)
-    earlier = [(ref, topology) for ref, topology in ctx.read_context(Topology)
-               if (topology.cluster.kind, topology.cluster.name) == (draft.cluster.kind, draft.cluster.name)]
-    topology = anchored(draft, [t for _, t in earlier]).model_copy(update={"measured_at": datetime.now(UTC)})
+    if isinstance(parameters.cluster, InventoryCluster):
+        draft = read_inventory(parameters.cluster.text, where=parameters.cluster.where)
+        earlier = _of_cluster(ctx, "inventory", draft.cluster.name)
+        topology = anchored(draft, [])
+    elif isinstance(parameters.cluster, LocalCluster):
+        earlier = _of_cluster(ctx, "local", this_host(parameters.machine).name)
+        draft, topology = settle(lambda: _measure(parameters, ctx), [t for _, t in earlier], say=ctx.log)
+    else:
+        raise InputError(f"a live Ray cluster ({parameters.cluster.address}) cannot be profiled yet",
+                         fix="use cluster local on its only machine, or describe it in an inventory (see infra/clusters)")
+    topology = topology.model_copy(update={"measured_at": datetime.now(UTC)})
     previous, changes = "", []
     if earlier:
         ref, last = earlier[0]
@@ -41,12 +51,11 @@ def run(ctx: StageContext) -> dict[str, Any]:
     }
 
 
-def draft_of(parameters: ProfileParameters, ctx: StageContext) -> Draft:
-    cluster = parameters.cluster
-    if isinstance(cluster, LocalCluster):
-        return profile_local(devices=parameters.devices, seconds=parameters.seconds, machine=parameters.machine,
-                             strict=parameters.strict, report=ctx.progress)
-    if isinstance(cluster, InventoryCluster):
-        return read_inventory(cluster.text, where=cluster.where)
-    raise InputError(f"a live Ray cluster ({cluster.address}) cannot be profiled yet",
-                     fix="use cluster local on its only machine, or describe it in an inventory (see infra/clusters)")
+def _measure(parameters: ProfileParameters, ctx: StageContext) -> Draft:
+    return profile_local(devices=parameters.devices, seconds=parameters.seconds, machine=parameters.machine,
+                         strict=parameters.strict, report=ctx.progress)
+
+
+def _of_cluster(ctx: StageContext, kind: str, name: str) -> list[tuple[VersionRef, Topology]]:
+    """Earlier topologies of this cluster, newest first."""
+    return [(ref, t) for ref, t in ctx.read_context(Topology) if (t.cluster.kind, t.cluster.name) == (kind, name)]

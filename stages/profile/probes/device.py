@@ -30,7 +30,10 @@ class RateAnswer:
 
 
 def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, object]:
-    """Rates by size; ``seconds`` of wall time are shared out over the sizes in proportion to nothing: each gets the same."""
+    """Rates by size, each size with the same part of ``seconds`` (wall time).
+
+    ``granted``: part of the CPU time that the group's quota allowed. ``waited``: part of the wall time that other programs took.
+    """
     began, cpu_began, throttled_began = time.monotonic(), engine.clock(), throttled_count()
     points = [(tokens, width) for width in engine.widths for tokens in engine.tokens]
     each = seconds * COMPUTE_PART / len(points)
@@ -42,10 +45,10 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, o
     rest = seconds * (1 - COMPUTE_PART) / 2
     stream = _rate(engine, "stream", memory_bytes, rest)
     copy = _rate(engine, "copy", memory_bytes, rest)
-    granted = 1.0
-    if engine.counts_cpu_time and throttled_count() > throttled_began:
-        granted = min(1.0, (engine.clock() - cpu_began) / (time.monotonic() - began))
-    return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": granted, "curve": curve,
+    obtained = min(1.0, (engine.clock() - cpu_began) / (time.monotonic() - began))
+    throttled = engine.counts_cpu_time and throttled_count() > throttled_began
+    return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": obtained if throttled else 1.0,
+            "waited": 1 - obtained if engine.counts_cpu_time and not throttled else 0.0, "curve": curve,
             "stream": asdict(stream), "copy": asdict(copy)}
 
 

@@ -18,7 +18,9 @@ from stages.profile.probes.child import run, say, wait_for_go
 from stages.profile.probes.timing import Timing
 
 SIZES = (64, 4 << 10, 64 << 10, 1 << 20, 8 << 20)
-MIN_SAMPLES, MAX_SAMPLES = 5, 2000
+MIN_SAMPLES, WANTED_SAMPLES, MAX_SAMPLES = 5, 30, 2000
+PATIENCE = 4
+"""A size may take this many times its share of the budget to come to the samples that are wanted, on a busy machine or a long way."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,13 @@ def _bandwidth(point: MessagePoint, round_trip_s: float) -> float:
 
 def _point(connection: socket.socket, size: int, *, budget_s: float) -> MessagePoint:
     message = struct.pack("!Q", size) + bytes(size)
-    end = time.monotonic() + budget_s
+    began = time.monotonic()
     _send(connection, message)
     samples: list[float] = []
-    while len(samples) < MIN_SAMPLES or (time.monotonic() < end and len(samples) < MAX_SAMPLES):
+    while len(samples) < MAX_SAMPLES:
+        spent = time.monotonic() - began
+        if len(samples) >= MIN_SAMPLES and spent > budget_s * (1 if len(samples) >= WANTED_SAMPLES else PATIENCE):
+            break
         samples.append(_send(connection, message))
     timing = Timing.of(samples)
     return MessagePoint(size_bytes=size, seconds=timing.seconds, quick_s=timing.quick_s, spread=timing.spread,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artifacts.topology import Topology
-from stages.profile.basis import COMPUTE_TOLERANCE, anchored, raw_basis, same_rate
+from stages.profile.basis import RATE_TOLERANCE, anchored, raw_basis, same_rate
 from stages.profile.inventory import read_inventory
 from tests.stages.profile.fleets import PAIR, link, live_draft, with_link, without_device, without_machine
 
@@ -52,7 +52,7 @@ def test_a_real_change_moves_it(changed: object) -> None:
 def test_slow_drift_is_measured_from_the_anchor_not_from_the_last_profile() -> None:
     profiles = [anchored(live_draft(), [])]
     for step in range(1, 9):
-        profiles.insert(0, anchored(live_draft(flops=2e14 * (1 + COMPUTE_TOLERANCE / 4) ** step), profiles))
+        profiles.insert(0, anchored(live_draft(flops=2e14 * (1 + RATE_TOLERANCE / 4) ** step), profiles))
     prints = [p.fingerprint for p in profiles]
     assert prints[-1] == prints[-2] == prints[-3] != prints[0], "small steps stay, until they add up to more than the tolerance"
 
@@ -114,7 +114,13 @@ def test_tiny_latencies_are_one_latency() -> None:
     assert not same_rate("latency:within r", 5e-3, 11e-3)
 
 
-@given(st.sampled_from(["compute:x", "memory:x", "bandwidth:inside x", "bandwidth:within r", "latency:within r"]),
+def test_what_a_cpu_shares_with_other_programs_may_move_further_than_a_gpus_own() -> None:
+    assert same_rate("memory:cpu-x-1c", 2e10, 8e9) and not same_rate("memory:A100", 2e12, 0.8e12)
+    assert same_rate("bandwidth:inside cpu-x-1c", 7e9, 3e9) and not same_rate("bandwidth:within r", 7e9, 3e9)
+    assert not same_rate("compute:cpu-x-1c", 1.7e11, 0.8e11)
+
+
+@given(st.sampled_from(["compute:x", "memory:x", "memory:cpu-x", "bandwidth:inside x", "bandwidth:within r", "latency:within r"]),
        st.floats(1e-6, 1e15), st.floats(1e-6, 1e15))
 def test_sameness_is_symmetric_and_everything_is_itself(name: str, a: float, b: float) -> None:
     assert same_rate(name, a, a)

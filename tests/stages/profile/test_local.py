@@ -89,7 +89,7 @@ def _gpu(name: str, *, memory_gib: float | None = 80.0, parent: str = "", index:
 
 
 def _answer(flops: float) -> dict[str, object]:
-    return {"engine": "torch 2", "dtype": "bf16", "clock": "wall", "granted": 1.0,
+    return {"engine": "torch 2", "dtype": "bf16", "clock": "wall", "granted": 1.0, "waited": 0.0,
             "curve": [{"tokens": 4096, "width": 8192, "flops_per_s": flops, "spread": 0.01}],
             "stream": {"rate": 1e12, "spread": 0.1, "size": 1 << 30}, "copy": {"rate": 2e10, "spread": 0.1, "size": 1 << 30}}
 
