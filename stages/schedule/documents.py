@@ -37,10 +37,9 @@ def plan_document(problem: Problem, price: PlanPrice, *, solver: str, idle: dict
     ids = [d.id for d in problem.fleet.devices]
     groups = []
     for group in price.groups:
-        name = group_name(group.tasks)
-        groups.append(
-            Group(name=name, tasks=list(group.tasks), devices=[ids[d] for d in group.memory.devices], reason=reasons.get(name, ""))
-        )  # type: ignore[arg-type]
+        name, tasks_here = group_name(group.tasks), list(group.tasks)
+        devices = [ids[d] for d in group.memory.devices]
+        groups.append(Group(name=name, tasks=tasks_here, devices=devices, reason=reasons.get(name, "")))  # type: ignore[arg-type]
     tasks = {name: strategy_document(problem, layout) for g in price.groups for name, layout in g.layouts.items()}
     hints: dict[str, str | int | float | bool] = {"engine": problem.engine.engine, "rollout": problem.engine.rollout_server}
     for group in price.groups:
@@ -175,8 +174,8 @@ def prediction_document(problem: Problem, plan: Plan, price: PlanPrice, *, calib
         fidelity="calibrated",
         iteration_time_s=price.iteration_s,
         throughput_samples_per_s=problem.work.sequences / price.iteration_s,
-        tasks=tasks,
-        other_s=other,  # type: ignore[arg-type]
+        tasks=tasks,  # type: ignore[arg-type]
+        other_s=other,
         memory=_memory(problem, price),
         bound_s=roofline_s(problem),
         provenance=_provenance(problem, price),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from artifacts.units import show_bytes
+from stages.schedule.cost.memory import training_state_bytes_per_param
 from stages.schedule.problem import Problem, Task
 from stages.schedule.search.space import bundles, legal_tps, mask_of
 from stages.schedule.violations import CONSTRAINT, HARDWARE, JOB, SETTING, Violation
@@ -237,8 +238,6 @@ def rollout_tps_free(problem: Problem) -> list[int]:
 
 def _weights(problem: Problem) -> list[Violation]:
     """Weights, gradients and optimizer state, divided perfectly, against all the memory there is."""
-    from stages.schedule.cost.memory import training_state_bytes_per_param
-
     if problem.job.engine.offload:
         return []
     engine, w = problem.engine, problem.element_bytes

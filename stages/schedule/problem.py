@@ -13,6 +13,7 @@ from artifacts.job import ROLE_OF_TASK, TRAINING_TASKS, Job, TaskName
 from artifacts.model_spec import ModelSpec
 from artifacts.topology import Topology
 from stages.schedule.cost.compute import equivalent_width
+from stages.schedule.draft import Cut
 from stages.schedule.fleet import Fleet, build_fleet
 
 Floats = NDArray[np.float64]
@@ -71,6 +72,7 @@ class Problem:
     allowed: dict[str, NDArray[np.bool_]]
     excluded: dict[str, str]
     """Device id → why no task may use it."""
+    cuts_memo: dict[tuple[object, ...], tuple[Cut, ...]] = field(default_factory=dict)
     stage_memory_memo: dict[tuple[object, ...], tuple[dict[str, float], float]] = field(default_factory=dict)
     _rates: dict[tuple[float, int, int], Floats] = field(default_factory=dict)
     _factors: dict[str, Floats] = field(default_factory=dict)
@@ -131,7 +133,7 @@ def build_problem(job: Job, topology: Topology, calibration: Calibration | None 
     )
     excluded = _excluded(job, topology)
     everywhere = np.array([d.id not in excluded for d in fleet.devices])
-    allowed = {t.name: everywhere & _pinned(job, fleet, t.name) for t in tasks}
+    allowed: dict[str, NDArray[np.bool_]] = {t.name: everywhere & _pinned(job, fleet, t.name) for t in tasks}
     return Problem(
         job=job,
         topology=topology,

@@ -11,9 +11,9 @@ from stages.schedule.problem import ACTOR_LOG_PROB, Problem, Task
 def roofline_s(problem: Problem) -> float:
     """Seconds no plan can beat under this cost model, calibration included. Tasks of one phase share all devices."""
     rollout = _rollout_s(problem)
-    inference = {t.name: _forward_flops(problem, t) for t in problem.tasks if t.name.endswith("_inference")}
+    inference: dict[str, float] = {t.name: _forward_flops(problem, t) for t in problem.tasks if t.name.endswith("_inference")}
     inference[ACTOR_LOG_PROB] = _forward_flops(problem, problem.task("actor_training"))
-    training = {t.name: _training_flops(problem, t) for t in problem.tasks if t.training}
+    training: dict[str, float] = {t.name: _training_flops(problem, t) for t in problem.tasks if t.training}
     rest = _phase_s(problem, inference) + _phase_s(problem, training)
     overhead = problem.calibration.overhead_s if problem.calibration else 0.0
     alone = max(rollout, rest) if problem.job.mode == "async" else rollout + rest

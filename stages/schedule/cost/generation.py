@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from artifacts.model_spec import ModelSpec
 from stages.schedule.cost.lengths import expected_longest, mean_age, shape, survival
 
-TAIL_POINTS = 8
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+TAIL_POINTS = tuple(zip(((_NODES + 1) / 2).tolist(), (_WEIGHTS / 2).tolist(), strict=True))
+"""Gauss–Legendre points over the response, as fractions of its maximum, and their weights."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def generation_time(
 ) -> Generation:
     """Seconds a replica needs for ``sequences`` responses with at most ``in_flight`` at once.
 
-    Continuous batching keeps the house full for (n − c)·mean/c steps, then the last c drain: concurrency follows the survival of lengths.
+    Continuous batching keeps the house full for (n − c)·mean/c steps, then the last c drain: at token s of
+    the response c·S(s) of them are expected to run, and a step takes place with the probability that any does, 1 − (1 − S(s))^c.
     A static batch runs at full width until its longest response ends.
     """
     c = min(in_flight, sequences)
@@ -73,12 +78,14 @@ def generation_time(
         full_steps = (sequences - c) * response_mean / c
         work, tp = step(c, prompt_tokens + mean_age(mean=response_mean, maximum=float(response_max)))
         drain_work = drain_tp = 0.0
-        for point in range(TAIL_POINTS):
-            at = (point + 0.5) / TAIL_POINTS * longest
-            width = max(1.0, c * survival(at / response_max, k=k))
-            w, t = step(width, prompt_tokens + at)
-            drain_work += w * longest / TAIL_POINTS
-            drain_tp += t * longest / TAIL_POINTS
+        for fraction, weight in TAIL_POINTS:
+            alive = survival(fraction, k=k)
+            any_alive = 1.0 - (1.0 - alive) ** c
+            if any_alive <= 0.0:
+                continue
+            w, t = step(c * alive / any_alive, prompt_tokens + fraction * response_max)
+            drain_work += w * any_alive * weight * response_max
+            drain_tp += t * any_alive * weight * response_max
         tail = max(0.0, drain_work - response_mean * work)
         decode = full_steps * work + drain_work - tail
         tp_total, steps = full_steps * tp + drain_tp, full_steps + longest

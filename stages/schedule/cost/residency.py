@@ -183,8 +183,8 @@ class MemoryLedger:
                     own_weights=own,
                 )
                 working[rows, j] = needs
-                for term, held in resident.items():
-                    terms.setdefault(term, np.zeros((dp, pp)))[rows, j] = held
+                for term, bytes_ in resident.items():
+                    terms.setdefault(term, np.zeros((dp, pp)))[rows, j] = bytes_
         moved = np.zeros(len(self._offload))
         for term, held in terms.items():
             moved += self._movable(f"{task.name}.{term}", layout.ranks, held)

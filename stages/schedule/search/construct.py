@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -73,14 +73,14 @@ def _rollout_choices(problem: Problem, tasks: tuple[str, ...], devices: int) -> 
     return [tp for tp in rollout_tps(problem, devices) if tp & (tp - 1) == 0] or rollout_tps(problem, devices) or [1]
 
 
-def _spread(choices: list[Cut], most: int) -> list[Cut]:
+def _spread(choices: Sequence[Cut], most: int) -> Sequence[Cut]:
     """The first half, and the rest evenly: promising cuts come first, but a deep pipeline may be what fits."""
     if len(choices) <= most:
         return choices
     head = choices[: most // 2]
     tail = choices[most // 2 :]
     step = len(tail) / (most - len(head))
-    return head + [tail[int(i * step)] for i in range(most - len(head))]
+    return [*head, *(tail[int(i * step)] for i in range(most - len(head)))]
 
 
 def _with_smaller_micro(evaluator: Evaluator, best: GroupDraft | None) -> GroupDraft | None:
@@ -98,7 +98,7 @@ def _with_smaller_micro(evaluator: Evaluator, best: GroupDraft | None) -> GroupD
     return best
 
 
-def _best(evaluator: Evaluator, drafts: list[GroupDraft | None]) -> GroupDraft | None:
+def _best(evaluator: Evaluator, drafts: Sequence[GroupDraft | None]) -> GroupDraft | None:
     priced = [(score(p), i) for i, d in enumerate(drafts) if d is not None and (p := evaluator.group(d)) is not None]
     return drafts[min(priced)[1]] if priced else None
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from artifacts.search import Arm
 from stages.schedule.draft import Draft
-from stages.schedule.search.construct import seeds
+from stages.schedule.search.construct import best_group, seeds
 from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.evolution import OperatorCount, Population, evolve
 from stages.schedule.search.space import Grouping, Sizes, device_seconds, estimate, groupings, size_vectors
@@ -66,9 +66,12 @@ def sha_ea(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> Se
     counts: dict[str, OperatorCount] = {}
     population = Population()
     for draft in warm:
-        price = evaluator.plan(draft)
-        if price is not None:
-            population.add(price.cost, draft)
+        made = [best_group(evaluator, g.tasks, g.devices) for g in draft.groups]
+        recut = Draft(groups=tuple(g for g in made if g is not None))
+        for start in (draft, recut) if len(recut.groups) == len(draft.groups) else (draft,):
+            price = evaluator.plan(start)
+            if price is not None:
+                population.add(price.cost, start)
     arms = _grouping_arms(evaluator)
 
     def run_sizes(arm: SizeArm, share: float) -> None:

@@ -42,7 +42,7 @@ def draw(evaluator: Evaluator, rng: random.Random) -> Draft | None:
         if not devices:
             return None
         tps = rollout_tps(problem, len(devices)) if "rollout" in tasks else [0]
-        choices = cuts(problem, tasks, tuple(devices), thorough=True) if any(t != "rollout" for t in tasks) else [None]
+        choices = cuts(problem, tasks, tuple(devices), thorough=True) if any(t != "rollout" for t in tasks) else (None,)
         if not choices or not tps:
             return None
         drafts.append(draft_group(problem, tasks, tuple(devices), rng.choice(choices), rng.choice(tps)))

@@ -98,11 +98,20 @@ def _fixed(problem: Problem, tasks: tuple[str, ...], degree: str) -> int | None:
     return None if not values else values.pop() if len(values) == 1 else -1
 
 
-def cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *, thorough: bool) -> list[Cut]:
+def cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *, thorough: bool) -> tuple[Cut, ...]:
     """Level 4: ways to cut these devices, most promising first: what seems to fit, with few shards, every unit used.
 
-    ``thorough`` adds smaller replica counts (devices left over) and smaller micro-batches.
+    ``thorough`` adds smaller replica counts (devices left over) and smaller micro-batches. Memoised by the set of devices: their order
+    decides who does what, not which cuts there are.
     """
+    key = (tasks, frozenset(devices), thorough)
+    found = problem.cuts_memo.get(key)
+    if found is None:
+        found = problem.cuts_memo[key] = tuple(_cuts(problem, tasks, devices, thorough=thorough))
+    return found
+
+
+def _cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *, thorough: bool) -> list[Cut]:
     machine = problem.fleet.machine
     per_machine = max(np.bincount(machine[list(devices)]).max(), 1)
     most_tp = int(per_machine) if per_machine > 1 else len(devices)
@@ -230,7 +239,7 @@ def device_seconds(problem: Problem) -> dict[str, float]:
     flops_per_s = float(np.mean([c.best for c in fleet.curves]))
     hbm = float(fleet.hbm_bytes_per_s.mean())
     tokens = work.sequences * work.sequence_tokens
-    found = {}
+    found: dict[str, float] = {}
     for task in problem.tasks:
         model = task.model
         forward = model.layers * model.layer_matmul_flops(tokens) / flops_per_s

@@ -1,0 +1,175 @@
+"""Situations of real users: what is refused, with which words, and what is planned instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from artifacts.errors import InfeasiblePlan, InputError
+from artifacts.job import Constraints, Engine, Job
+from artifacts.plan import Plan
+from artifacts.topology import Topology
+from stages.schedule.legality import broken_rules
+from stages.schedule.parameters import ScheduleParameters
+from stages.schedule.solve import Solution, solve
+from tests.stages.schedule.builders import A100, CPU, L4, V100, Kind, big_job, job, topology
+
+
+def plan(work: Job, fleet: Topology, *, evaluations: int = 800) -> Solution:
+    return solve(work, fleet, parameters=ScheduleParameters(evaluations=evaluations))
+
+
+def refusal(work: Job, fleet: Topology, *, evaluations: int = 400) -> InfeasiblePlan:
+    with pytest.raises(InfeasiblePlan) as caught:
+        plan(work, fleet, evaluations=evaluations)
+    return caught.value
+
+
+def rules(error: InfeasiblePlan) -> list[tuple[str, str]]:
+    return [(v["rule"], v["where"]) for v in error.details["violations"]]
+
+
+def test_tp_8_of_28_heads_is_refused_in_one_message() -> None:
+    error = refusal(big_job("Qwen2.5-7B", algorithm="grpo", constraints=Constraints(fix={"actor_training": {"tp": 8}})), topology([(A100, 8)]))
+    assert rules(error) == [("tensor_parallel", "actor_training")]
+    assert "28 % 8 = 4" in error.message
+    assert error.fix == "set constraints.fix.actor_training.tp to one of 1, 2, 4"
+
+
+def test_qwen2_5_7b_uses_the_whole_node_in_legal_shards() -> None:
+    found = plan(big_job("Qwen2.5-7B", algorithm="grpo"), topology([(A100, 8)]))
+    assert {s.tp for s in found.plan.tasks.values()} <= {1, 2, 4}
+    assert not found.plan.idle_devices
+
+
+def test_every_layer_is_planned_when_depth_does_not_divide() -> None:
+    """28 layers on 5 stages, the last of which also has the head: 2·h·V is worth 6 layers of this model."""
+    work = big_job("Qwen3-1.7B", algorithm="grpo", constraints=Constraints(fix={"actor_training": {"pp": 5, "dp": 1, "tp": 1}}))
+    layers = plan(work, topology([(A100, 5)])).plan.tasks["actor_training"].layers
+    assert sum(layers) == 28 and sorted(layers[:4]) == [6, 6, 7, 7] and layers[4] == 2
+
+
+def test_three_equal_nodes_never_make_three_replicas_and_what_is_left_over_is_explained() -> None:
+    found = plan(job("tiny-qwen3", prompts=32, responses=8), topology([(CPU, 1)] * 3))
+    assert found.plan.tasks["actor_training"].dp in (1, 2)
+    used = {d for g in found.plan.groups for d in g.devices}
+    assert len(used) + len(found.plan.idle_devices) == 3
+    assert all(reason for reason in found.plan.idle_devices.values())
+
+
+def test_a_mini_batch_smaller_than_its_replicas_is_refused() -> None:
+    """PPO with one response a prompt: a mini-batch of 2 over 4 replicas would leave two of them without a sequence."""
+    work = job("tiny-qwen3", algorithm="ppo", prompts=8, responses=1, mini=2, micro=1, constraints=Constraints(fix={"actor_training": {"dp": 4}}))
+    error = refusal(work, topology([(CPU, 4)]))
+    assert rules(error) == [("replicas", "actor_training")]
+    assert "the mini-batch has 2" in error.message
+
+
+def test_a_device_without_the_precision_stays_idle_and_says_why() -> None:
+    found = plan(big_job("Qwen3-1.7B", algorithm="grpo"), topology([(A100, 2), (V100, 2)]))
+    assert found.plan.idle_devices == {"m1.0": "V100 has no bf16", "m1.1": "V100 has no bf16"}
+
+
+def test_only_devices_without_the_precision() -> None:
+    error = refusal(big_job("Qwen3-1.7B", algorithm="grpo"), topology([(V100, 2)]))
+    assert "V100 has no bf16" in error.message and error.fix == "choose a precision the devices have"
+
+
+def test_no_collective_runs_over_a_link_whose_probe_failed() -> None:
+    """m0 and m1 cannot talk: one machine does everything, and the other says why it does nothing."""
+    found = plan(big_job("Qwen3-1.7B", algorithm="grpo"), topology([(A100, 2), (A100, 2)], failed=[(0, 1)]))
+    assert len({d.split(".")[0] for d in found.plan.groups[0].devices}) == 1
+    assert all("no usable link" in reason for reason in found.plan.idle_devices.values())
+
+
+def test_a_second_node_behind_a_slow_network_is_left_out_and_the_plan_says_so() -> None:
+    """Case: 549 s a step on one node became 710 s on two."""
+    found = plan(job("tiny-qwen3"), topology([(CPU, 2), (CPU, 2)], lan=(2e-3, 1e5)))
+    machines = {d.split(".")[0] for g in found.plan.groups for d in g.devices}
+    assert len(machines) == 1
+    assert len(found.plan.idle_devices) == 2
+    assert all("slower with the 2 devices" in reason and "against" in reason for reason in found.plan.idle_devices.values())
+
+
+def test_a_second_node_behind_a_fast_network_is_used() -> None:
+    found = plan(job("tiny-qwen3"), topology([(CPU, 2), (CPU, 2)], lan=(5e-6, 1e9)))
+    assert not found.plan.idle_devices
+
+
+def test_a_model_that_cannot_fit_names_the_memory_and_what_would_help() -> None:
+    error = refusal(big_job("Qwen3-32B", algorithm="grpo"), topology([(L4, 4)]))
+    assert error.details["violations"][0]["rule"] == "memory"
+    assert "training state alone needs" in error.message and "GiB more memory" in error.fix
+
+
+def test_a_mend_of_memory_is_offered_only_after_it_was_seen_to_work() -> None:
+    """Without recomputation 1.7B does not fit 2 × 23 GiB at micro-batch 4 of 16k tokens; with full recomputation it does."""
+    work = job("Qwen3-1.7B", prompts=8, responses=2, micro=1, prompt=(8192, 8192), response=(4096, 4096), engine=Engine(recompute="none"))
+    small = Kind("S", 75e12, 240e9, 40 * 2**30)
+    error = refusal(work, topology([(small, 2)]))
+    assert error.fix == "set engine.recompute to 'full'"
+    assert any(v["rule"] == "memory" for v in error.details["violations"])
+    assert plan(work.model_copy(update={"engine": Engine(recompute="full")}), topology([(small, 2)])).plan
+
+
+def test_pins_are_kept_and_forbidden_regions_stay_empty() -> None:
+    fleet = topology([(A100, 2), (A100, 2), (A100, 2)], regions=["eu", "us", "eu"], wan=(1e-3, 5e9))
+    constraints = Constraints(pin={"rollout": ["m2"], "actor_training": ["m0"]}, forbid_regions=["us"])
+    found = plan(big_job("Qwen3-1.7B", algorithm="grpo", constraints=constraints), fleet).plan
+    assert {r.split(".")[0] for r in found.tasks["rollout"].ranks} == {"m2"}
+    assert {r.split(".")[0] for r in found.tasks["actor_training"].ranks} == {"m0"}
+    assert found.idle_devices["m1.0"] == "region us is forbidden by constraints.forbid_regions"
+
+
+def test_all_broken_constraints_are_listed_at_once_with_their_names() -> None:
+    constraints = Constraints(pin={"rollout": ["m0"], "actor_training": ["m1", "m9"]}, fix={"actor_training": {"tp": 3, "pp": 99}})
+    error = refusal(job("tiny-qwen3", constraints=constraints, mode="async", reward="model"), topology([(CPU, 2), (CPU, 2)]))
+    found = {v["constraint"] for v in error.details["violations"]}
+    assert {"pin.actor_training", "pin.rollout", "fix.actor_training"} <= found
+    assert {r for r, _ in rules(error)} >= {"mode", "reward", "unknown", "share_group", "tensor_parallel", "pipeline", "devices"}
+    assert error.message.startswith(f"{len(error.details['violations'])} rules are broken")
+    assert error.fix in ("set mode to 'sync'", "set reward to 'rule'")
+
+
+def test_host_memory_is_named_when_it_is_what_ran_out() -> None:
+    """Case: host memory, not GPU memory, ran out when roles were offloaded."""
+    work = big_job("Qwen3-8B", algorithm="ppo", prompts=8, engine=Engine(recompute="full", offload=True))
+    error = refusal(work, topology([(A100, 4)], host=32 * 2**30))
+    assert ("host_memory", "m0") in rules(error)
+    assert "host memory" in error.message
+
+
+def test_devices_of_two_worlds_are_refused() -> None:
+    with pytest.raises(InputError, match="does not run on nvidia"):
+        plan(job("tiny-qwen3", engine=Engine(rollout="hf")), topology([(A100, 1)]))
+
+
+BREAKS: list[tuple[str, Callable[[Plan], Plan]]] = [
+    ("layers", lambda p: _changed(p, "actor_training", layers=[3])),
+    ("batch", lambda p: _changed(p, "actor_training", local_batch_sequences=[16, 8])),
+    ("micro_batches", lambda p: _changed(p, "actor_training", local_batch_sequences=[17, 15])),
+    ("same_strategy", lambda p: _changed(p, "reference_inference", micro_batch_sequences=2)),
+    ("one_layout_per_group", lambda p: _changed(p, "actor_training", ranks=list(reversed(p.tasks["actor_training"].ranks)))),
+    ("rollout", lambda p: _changed(p, "rollout", ranks=list(reversed(p.tasks["rollout"].ranks)))),
+    ("tensor_parallel", lambda p: _changed(p, "rollout", dp=1, tp=2, local_batch_sequences=[32])),
+]
+
+
+def _changed(found: Plan, task: str, **fields: object) -> Plan:
+    strategy = type(found.tasks[task]).model_validate(found.tasks[task].model_dump() | fields)  # type: ignore[index]
+    return found.model_copy(update={"tasks": {**found.tasks, task: strategy}})
+
+
+@pytest.mark.parametrize(("rule", "change"), BREAKS, ids=[name for name, _ in BREAKS])
+def test_every_tampered_plan_is_caught(rule: str, change: Callable[[Plan], Plan]) -> None:
+    fleet = topology([(CPU, 2)])
+    found = plan(job("tiny-qwen3", constraints=Constraints(fix={"actor_training": {"dp": 2}})), fleet)
+    assert broken_rules(found.problem, found.plan) == []
+    assert rule in {v.rule for v in broken_rules(found.problem, change(found.plan))}
+
+
+def test_a_plan_for_another_topology_is_refused() -> None:
+    found = plan(job("tiny-qwen3"), topology([(CPU, 2)]))
+    other = plan(job("tiny-qwen3"), topology([(CPU, 1)]))
+    assert [v.rule for v in broken_rules(other.problem, found.plan)] == ["fingerprint"]
