@@ -17,12 +17,13 @@ import select
 import shutil
 import signal
 import sys
-import time
 from typing import IO, Any
 
 import psutil
 
-LOOPBACK = "127.0.0.1"
+from stages.cluster.names import LOOPBACK
+from stages.cluster.processes import end_descendants
+
 _PR_SET_CHILD_SUBREAPER = 36
 _GRACE_S = 2.0
 
@@ -89,25 +90,6 @@ def _reap() -> None:
     for child in psutil.Process().children():
         if child.status() == psutil.STATUS_ZOMBIE and child.name() not in ("raylet", "gcs_server", "python"):
             child.wait(timeout=1)
-
-
-def end_descendants(root: psutil.Process, *, grace_s: float) -> None:
-    """SIGTERM, then after ``grace_s`` SIGKILL, to all below ``root``, until there are none (or ten graces have passed)."""
-    until, how = time.monotonic() + 10 * grace_s, "terminate"
-    while time.monotonic() < until:
-        try:
-            alive = [p for p in root.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-        except psutil.NoSuchProcess:
-            return
-        if not alive:
-            return
-        for process in alive:
-            try:
-                getattr(process, how)()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(alive, timeout=grace_s)
-        how = "kill"
 
 
 if __name__ == "__main__":

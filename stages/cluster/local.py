@@ -19,12 +19,10 @@ import stages
 from artifacts.errors import RunnerUnavailable, StageTimeout
 from artifacts.topology import Machine, Topology
 from artifacts.units import MIB
-from stages.cluster.keeper import LOOPBACK, end_descendants
 from stages.cluster.names import MACHINE_AMOUNT, device_resource, machine_resource
+from stages.cluster.processes import end_descendants
 from stages.cluster.scratch import keep_logs, scratch_folder
 from stages.cluster.signals import StopSignal
-
-__all__ = ["LOOPBACK", "LocalNodes", "declared_resources", "local_nodes"]
 
 _OBJECT_STORE_BYTES = 128 * MIB
 # Ray counts CPUs by what is declared; here they only admit actors, all of which share this machine's cores.

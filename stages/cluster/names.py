@@ -1,7 +1,8 @@
-"""Names of the custom resources by which Ray nodes say which machine they are and which devices they have."""
+"""Where local nodes listen, and the custom resources by which Ray nodes say which machine they are and what devices they have."""
 
 from __future__ import annotations
 
+LOOPBACK = "127.0.0.1"
 MACHINE, DEVICE = "machine:", "device:"
 # Ray counts resources in steps of 1e-4; a bundle takes one step of its machine, so the machine never runs out.
 MACHINE_AMOUNT, MACHINE_SHARE = 1.0, 1e-4

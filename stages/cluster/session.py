@@ -12,7 +12,8 @@ from typing import Any
 from artifacts.errors import InputError, RunnerUnavailable, StageTimeout
 from artifacts.topology import Topology
 from stages.cluster import live
-from stages.cluster.local import LOOPBACK, local_nodes
+from stages.cluster.local import local_nodes
+from stages.cluster.names import LOOPBACK
 from stages.cluster.signals import StopSignal, stop_signal
 
 

@@ -51,7 +51,7 @@ def run(context: StageContext) -> dict[str, Any]:
     job, topology, plan = context.read(Job), context.read(Topology), context.read(Plan)
     refuse_inventory(topology)
     task = _Task(job, topology, plan, parameters, disk_path=str(context.workdir.resolve()))
-    steps = Steps(context, total=6)
+    steps = Steps(context, total=5 if task.local else 6)
 
     steps.begin("preflight", "checking plan, job, topology and this machine")
     report, facts = _preflight(context, task)

@@ -31,7 +31,7 @@ from tests.stages.cluster.fleets import fleet
 import signal
 signal.signal(signal.SIGTERM, _stop)
 try:
-    with open_cluster(fleet({"a": 1, "b": 1}), workdir=Path(sys.argv[1])) as cluster:
+    with open_cluster(fleet({"a": 1}), workdir=Path(sys.argv[1])) as cluster:
         import ray
         print("open", flush=True)
         ray.get(ray.remote(num_cpus=0)(lambda: time.sleep(300)).remote())
@@ -61,7 +61,7 @@ def assert_gone(processes: list[psutil.Process], *, within_s: float) -> None:
 
 def test_sigterm_ends_the_cluster_in_time(tmp_path: Path) -> None:
     process, ours = hold(tmp_path)
-    assert len(ours) >= 5  # gcs, two raylets, their agents
+    assert len(ours) >= 4  # gcs, raylet, its two agents
     folders = folders_of(ours)
     time.sleep(1)
     started = time.monotonic()

@@ -111,6 +111,7 @@ def test_layouts_as_megatron_writes_them() -> None:
     assert spans(["a", "a", "b", "a"]) == "a×2, b, a"
 
 
+@pytest.mark.engine
 def test_megatron_reads_the_layouts() -> None:
     layout = pytest.importorskip("megatron.core.transformer.pipeline_parallel_layer_layout")
     for layers in ([5], [4, 1], [3, 2, 1, 1]):
