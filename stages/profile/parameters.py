@@ -23,6 +23,13 @@ class InventoryCluster(Strict):
     where: str = Field(default="inventory", description="what messages call it: the path it was read from")
 
 
+class ScenarioCluster(Strict):
+    """One of the published network settings of the 64-GPU testbed, reconstructed."""
+
+    kind: Literal["scenario"]
+    name: str
+
+
 class RayCluster(Strict):
     """A live Ray cluster."""
 
@@ -31,7 +38,8 @@ class RayCluster(Strict):
 
 
 class ProfileParameters(Strict):
-    cluster: Annotated[LocalCluster | InventoryCluster | RayCluster, Field(discriminator="kind")] = LocalCluster(kind="local")
+    cluster: Annotated[LocalCluster | InventoryCluster | ScenarioCluster | RayCluster,
+                       Field(discriminator="kind")] = LocalCluster(kind="local")
     devices: int | None = Field(default=None, ge=1, le=64, description="split this machine's CPU into that many devices (and use no GPU); "
                                                                        "unset: its GPUs, or a device a core, at most 8")
     machine: str = Field(default="", max_length=100, description="name of this machine; unset: its host name. "

@@ -13,18 +13,19 @@ from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.draft import Draft
 from stages.profile.host import this_host
-from stages.profile.inventory import read_inventory
+from stages.profile.inventory import build, read_inventory
 from stages.profile.local import profile_local
-from stages.profile.parameters import InventoryCluster, LocalCluster, ProfileParameters
+from stages.profile.parameters import InventoryCluster, LocalCluster, ProfileParameters, ScenarioCluster
 from stages.profile.report import topology_page
+from stages.profile.scenarios import scenario_inventory
 from stages.profile.settle import settle
 
 
 def run(ctx: StageContext) -> dict[str, Any]:
     """Profile the cluster of the request. Writes ``topology.json`` and ``topology.md``."""
     parameters = ctx.parameters(ProfileParameters)
-    if isinstance(parameters.cluster, InventoryCluster):
-        draft = read_inventory(parameters.cluster.text, where=parameters.cluster.where)
+    if isinstance(parameters.cluster, InventoryCluster | ScenarioCluster):
+        draft = _described(parameters.cluster)
         earlier = _of_cluster(ctx, "inventory", draft.cluster.name)
         topology = anchored(draft, [])
     elif isinstance(parameters.cluster, LocalCluster):
@@ -49,6 +50,12 @@ def run(ctx: StageContext) -> dict[str, Any]:
         "changed": bool(earlier) and earlier[0][1].fingerprint != topology.fingerprint, "changes": changes, "previous": previous,
         "stragglers": list(draft.stragglers), "unreachable": [u.machine for u in topology.unreachable], "notes": list(draft.notes),
     }
+
+
+def _described(cluster: InventoryCluster | ScenarioCluster) -> Draft:
+    if isinstance(cluster, InventoryCluster):
+        return read_inventory(cluster.text, where=cluster.where)
+    return build(scenario_inventory(cluster.name), where=f"scenario {cluster.name}")
 
 
 def _measure(parameters: ProfileParameters, ctx: StageContext) -> Draft:

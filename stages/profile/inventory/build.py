@@ -46,11 +46,12 @@ def parse(text: str, *, where: str) -> Inventory:
 
 
 def build(inventory: Inventory, *, where: str) -> Draft:
+    """The fleet of an inventory as a draft; ``where`` is what messages call it. Raises :class:`InputError`."""
     machines: list[Machine] = []
     devices: list[Device] = []
     parts: dict[str, list[Gpu]] = {}
     group_of: dict[str, str] = {}
-    notes: list[str] = []
+    notes: list[str] = [inventory.description] if inventory.reconstructed and inventory.description else []
     total = sum(item.count * sum(g.count for g in item.gpus) for item in inventory.machines)
     if total > MAX_DEVICES or sum(item.count for item in inventory.machines) > MAX_MACHINES:
         raise InputError(f"{where}: {total} GPUs in {sum(item.count for item in inventory.machines)} machines",

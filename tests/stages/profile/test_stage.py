@@ -92,6 +92,13 @@ def test_an_inventory_end_to_end(bench: Bench) -> None:
     assert "## Since v2" in page and "device b.gpu-3" in page and "| between east and west | 2 | 30.0 ms | 250.0 MB/s | assumed |" in page
 
 
+def test_a_published_scenario_end_to_end(bench: Bench) -> None:
+    status, outcome, _ = bench.run("v1", {"cluster": {"kind": "scenario", "name": "multi-region-hybrid"}})
+    assert status == 0 and outcome.summary["devices"] == 64
+    assert bench.topology("v1").cluster.reconstructed
+    assert outcome.summary["notes"][0].startswith("reconstructed from the HetRL paper's scenario multi-region-hybrid")
+
+
 def test_another_clusters_history_is_not_compared(bench: Bench) -> None:
     bench.run("v1", inventory(PAIR))
     _, outcome, _ = bench.run("v2", inventory(PAIR.replace("name: pair", "name: other")), ("v1",))
