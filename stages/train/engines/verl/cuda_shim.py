@@ -110,7 +110,8 @@ def _patch_cuda() -> None:
     cuda.default_generators = [torch.default_generator]
     cuda.mem_get_info = constant((_MEMORY // 2, _MEMORY))
     cuda.get_device_capability, cuda.get_device_name = constant((8, 0)), constant("cpu")
-    cuda.get_device_properties = constant(types.SimpleNamespace(name="cpu", major=8, minor=0, multi_processor_count=1, total_memory=_MEMORY))
+    properties = types.SimpleNamespace(name="cpu", major=8, minor=0, multi_processor_count=1, total_memory=_MEMORY)
+    cuda.get_device_properties = constant(properties)
 
 
 def _patch_tensors() -> None:

@@ -12,8 +12,8 @@ from verl.utils.transferqueue_utils import kv_batch_meta2batch_meta
 SHARES = "hetrl_shares"
 """Attribute of a worker group: mesh name → sequences of each replica. Set by the trainer."""
 
-TOTAL = "hetrl_total"
-"""Key under which a batch tells its workers how many sequences it has over all replicas."""
+TOTAL, PIECES = "hetrl_total", "hetrl_pieces"
+"""What a batch tells its workers: its sequences over all replicas, and the micro-batches each of them makes of its (mini-)batch."""
 
 
 def _cut(batch: Any, counts: Sequence[int]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from artifacts.errors import InputError
 from artifacts.job import Job
+from artifacts.model_spec import ModelSpec
 from artifacts.plan import Plan, Strategy
 from artifacts.topology import Topology
 
@@ -24,7 +25,7 @@ def check(job: Job, plan: Plan, topology: Topology) -> None:
             _rule(device in known, f"task {task} names device {device}, which the topology does not have")
             _rule(known[device].vendor == "cpu", f"this version of the engine runs on CPU devices; {device} is {known[device].vendor}")
     training = plan.tasks["actor_training"]
-    _training("actor_training", training, job, layers=job.model("actor").layers, heads=job.model("actor").kv_heads)
+    _training("actor_training", training, job, job.model("actor"))
     _actor_group(plan, training)
     if job.algorithm == "ppo":
         _critic_group(job, plan)
@@ -34,6 +35,8 @@ def _job(job: Job) -> None:
     _rule(job.mode == "sync", f"mode {job.mode} is not supported by this version of the engine", fix="set mode: sync")
     _rule(job.reward == "rule", "a reward model is not supported by this version of the engine", fix="set reward: rule")
     _rule(job.precision == "bf16", f"Megatron trains in bf16 under verl; the job asks for {job.precision}", fix="set precision: bf16")
+    _rule(not job.engine.offload, "a CPU has nowhere to offload to", fix="set engine.offload: false")
+    _rule(job.engine.recompute == "none", f"recompute {job.engine.recompute} is not supported on a CPU", fix="set engine.recompute: none")
     _rule(job.engine.rollout in ("auto", "hf"), f"rollout {job.engine.rollout} needs a GPU", fix="set engine.rollout: auto")
     actor = job.model("actor")
     for role in ("reference", "critic"):
@@ -65,17 +68,18 @@ def _critic_group(job: Job, plan: Plan) -> None:
     _rule(plan.group_of(CRITIC[0]).name == plan.group_of(CRITIC[1]).name, "critic_inference and critic_training share one group")
     _rule(inference.model_dump(exclude={"micro_batch_sequences"}) == training.model_dump(exclude={"micro_batch_sequences"}),
           "critic_inference and critic_training have one layout, one order of ranks and the same shares")
-    spec = job.model("critic")
-    _training("critic_training", training, job, layers=spec.layers, heads=spec.kv_heads)
+    _training("critic_training", training, job, job.model("critic"))
     actor = plan.tasks["actor_training"]
     if plan.group_of("critic_training").name == plan.group_of("actor_training").name:
         _rule((training.dp, training.pp, training.tp, training.ranks) == (actor.dp, actor.pp, actor.tp, actor.ranks),
               "a critic that shares the actor's group has its layout and ranks: one set of process groups a worker")
 
 
-def _training(task: str, strategy: Strategy, job: Job, *, layers: int, heads: int) -> None:
-    _rule(sum(strategy.layers) == layers, f"the layers of {task} add up to {sum(strategy.layers)}; the model has {layers}")
-    _rule(heads % strategy.tp == 0, f"tp {strategy.tp} of {task} divides the {heads} KV heads")
+def _training(task: str, strategy: Strategy, job: Job, model: ModelSpec) -> None:
+    _rule(sum(strategy.layers) == model.layers, f"the layers of {task} add up to {sum(strategy.layers)}; the model has {model.layers}")
+    for what in ("heads", "kv_heads", "intermediate", "vocab"):
+        count = getattr(model, what)
+        _rule(count % strategy.tp == 0, f"tp {strategy.tp} of {task} divides the model's {what}, {count}")
     _rule(job.batch.sequences % strategy.dp == 0, f"dp {strategy.dp} of {task} divides the {job.batch.sequences} sequences of an iteration")
     _shares(task, strategy, job.batch.sequences, steps=job.batch.sequences // job.batch.mini_batch_sequences)
 

@@ -51,6 +51,11 @@ def deal(lengths: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
     return hands
 
 
+def pieces(strategy: Strategy, *, mini_batches: int = 1) -> int:
+    """Micro-batches every replica makes of its part of a mini-batch: as many as the largest share needs."""
+    return -(-max(strategy.local_batch_sequences) // (mini_batches * strategy.micro_batch_sequences))
+
+
 def micro_sizes(count: int, largest: int) -> list[int]:
     """Sizes of the micro-batches of ``count`` sequences, none above ``largest``, as even as can be."""
     pieces = -(-count // largest)

@@ -11,10 +11,10 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from artifacts.plan import Plan
-from stages.train.engines.verl.dispatch import SHARES, TOTAL
+from stages.train.engines.verl.dispatch import PIECES, SHARES, TOTAL
 from stages.train.engines.verl.placement import PoolSpec
 from stages.train.engines.verl.pools import PinnedPool, PinnedPools
-from stages.train.engines.verl.ranks import deal
+from stages.train.engines.verl.ranks import deal, pieces
 
 POLL_S = 0.02
 """How often the trainer looks whether the rollout has finished. verl's two seconds are half an iteration of a small model."""
@@ -94,13 +94,31 @@ class PlannedTrainer(PPOTrainerSync):
         batch.reorder([index for hand in hands for index in sorted(hand)])
         return batch
 
+    def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_old_log_prob(self._told(batch, "actor_training"), metrics)
+
+    def _compute_ref_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_ref_log_prob(self._told(batch, "reference_inference"), metrics)
+
+    def _compute_values(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._compute_values(self._told(batch, "critic_inference"), metrics)
+
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        batch.extra_info[TOTAL] = len(batch)
-        return super()._update_actor(batch, metrics)
+        return super()._update_actor(self._told(batch, "actor_training", mini_batches=self._mini_batches), metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return super()._update_critic(self._told(batch, "critic_training", mini_batches=self._mini_batches), metrics)
+
+    @property
+    def _mini_batches(self) -> int:
+        return self.config.data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size
+
+    def _told(self, batch: Any, task: str, *, mini_batches: int = 1) -> Any:
+        """The batch with what its workers need to know about the others' shares."""
+        strategy = self._orders.plan.tasks[task]
         batch.extra_info[TOTAL] = len(batch)
-        return super()._update_critic(batch, metrics)
+        batch.extra_info[PIECES] = pieces(strategy, mini_batches=mini_batches)
+        return batch
 
     # -- what happened -------------------------------------------------------------------------------------------
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int) -> None:

@@ -13,7 +13,7 @@ from verl.utils.metric import Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from stages.train.engines.verl import plugin_cpu
-from stages.train.engines.verl.dispatch import TOTAL, by_shares
+from stages.train.engines.verl.dispatch import PIECES, TOTAL, by_shares
 
 plugin_cpu.load_megatron()
 
@@ -46,14 +46,19 @@ class Meter:
 
 
 def _local_mini_batches(data: Any, *, replicas: int) -> None:
-    """Tell verl how large a mini-batch is here. It divides the global size by the number of replicas; a share is not a quotient.
+    """Tell verl how large mini- and micro-batches are here. It divides the global size by the number of replicas; a share is no quotient.
 
-    The number of mini-batches is the same everywhere, their size follows the share. The global batch comes with the data (``TOTAL``).
+    Their numbers are the same on every replica, their sizes follow the share.
     """
     steps = tu.pop(data, key=TOTAL) // tu.pop(data, key="mini_batch_size")
     if len(data) % steps:
         raise ValueError(f"a local batch of {len(data)} sequences does not divide into {steps} mini-batches")
+    _local_micro_batches(data, len(data) // steps)
     tu.assign_non_tensor(data, mini_batch_size=len(data) // steps * replicas)
+
+
+def _local_micro_batches(data: Any, sequences: int) -> None:
+    tu.assign_non_tensor(data, micro_batch_size_per_gpu=-(-sequences // tu.pop(data, key=PIECES)))
 
 
 class PlannedTrainingWorker(TrainingWorker):
@@ -80,6 +85,7 @@ class PlannedTrainingWorker(TrainingWorker):
 
     @register(dispatch_mode=by_shares("train"), blocking=False)
     def infer_batch(self, data: Any) -> Any:
+        _local_micro_batches(data, len(data))
         return self._meter.measure("critic_inference", data, super().infer_batch)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

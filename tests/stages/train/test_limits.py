@@ -1,0 +1,97 @@
+"""The engine refuses what it cannot carry out, naming the rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from artifacts.errors import InputError
+from artifacts.plan import Group, Plan
+from stages.train.engines.verl.limits import check
+from tests.stages.train.support import grpo_plan, job, ppo_plan, strategy, topology
+
+RANKS = ["m0-d0", "m1-d0"]
+
+
+def changed(plan: Plan, **fields: Any) -> Plan:
+    return Plan.model_validate({**plan.model_dump(), **fields})
+
+
+def with_task(plan: Plan, task: str, **fields: Any) -> Plan:
+    tasks = {name: s.model_dump() for name, s in plan.tasks.items()}
+    tasks[task] |= fields
+    return changed(plan, tasks=tasks)
+
+
+@pytest.mark.parametrize("layout", [
+    {"pp": 2, "layers": [3, 1]}, {"tp": 2}, {"dp": 2, "shares": [96, 32]}, {"dp": 2, "shares": [64, 64]},
+])
+def test_what_the_engine_can_do_passes(layout: dict[str, Any]) -> None:
+    tiny, fleet = job(), topology(1, 1)
+    check(tiny, grpo_plan(tiny, fleet, RANKS, **layout), fleet)
+
+
+def test_a_critic_passes_in_a_group_of_its_own_and_beside_the_actor() -> None:
+    tiny, fleet = job("tiny-ppo"), topology(1, 1)
+    check(tiny, ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"]), fleet)
+    value = strategy(RANKS, pp=2, total=tiny.batch.sequences)
+    beside = grpo_plan(tiny, fleet, RANKS, pp=2)
+    group = Group(name="all", tasks=[*beside.groups[0].tasks, "critic_inference", "critic_training"], devices=RANKS)
+    check(tiny, changed(beside, groups=[group.model_dump()],
+                        tasks={**{k: v.model_dump() for k, v in beside.tasks.items()}, "critic_inference": value.model_dump(),
+                               "critic_training": value.model_dump()}), fleet)
+
+
+@pytest.mark.parametrize(("overrides", "rule"), [
+    (["mode=async"], "mode async"), (["reward=model"], "reward model"), (["precision=fp32"], "bf16"), (["engine.rollout=vllm"], "vllm"),
+    (["engine.offload=true"], "offload"), (["engine.recompute=full"], "recompute"), (["models.reference=Qwen3-0.6B"], "reference and actor"),
+])
+def test_jobs_beyond_the_engine(overrides: list[str], rule: str) -> None:
+    tiny, fleet = job("tiny-grpo", *overrides), topology(1, 1)
+    with pytest.raises(InputError, match=rule):
+        check(tiny, grpo_plan(tiny, fleet, RANKS, pp=2), fleet)
+
+
+@pytest.mark.parametrize(("task", "fields", "rule"), [
+    ("reference_inference", {"layers": [2, 2]}, "has the layout"),
+    ("reference_inference", {"ranks": ["m1-d0", "m0-d0"]}, "has the layout"),
+    ("rollout", {"local_batch_sequences": [64, 63]}, "add up to 127"),
+    ("rollout", {"dp": 1, "tp": 2, "local_batch_sequences": [128]}, "one replica a rank"),
+    ("actor_training", {"layers": [3, 2]}, "add up to 5; the model has 4"),
+])
+def test_plans_beyond_the_engine(task: str, fields: dict[str, Any], rule: str) -> None:
+    tiny, fleet = job(), topology(1, 1)
+    plan = with_task(grpo_plan(tiny, fleet, RANKS, pp=2, layers=[3, 1]), task, **fields)
+    with pytest.raises(InputError, match=rule):
+        check(tiny, plan, fleet)
+
+
+@pytest.mark.parametrize(("shares", "rule"), [([120, 7], "add up to 127"), ([126, 2], "divides into 4 mini-batches"), ([128, 0], "takes part")])
+def test_shares_that_do_not_work(shares: list[int], rule: str) -> None:
+    tiny, fleet = job(), topology(1, 1)
+    with pytest.raises(InputError, match=rule):
+        check(tiny, grpo_plan(tiny, fleet, RANKS, dp=2, shares=shares), fleet)
+
+
+def test_tensor_parallelism_divides_the_kv_heads() -> None:
+    tiny, fleet = job(), topology(4)
+    with pytest.raises(InputError, match="kv_heads, 2"):
+        check(tiny, grpo_plan(tiny, fleet, [f"m0-d{i}" for i in range(4)], tp=4), fleet)
+
+
+def test_devices_are_cpus_for_now() -> None:
+    tiny, fleet = job(), topology(1, 1, vendor="nvidia")
+    with pytest.raises(InputError, match="CPU devices; m0-d0 is nvidia"):
+        check(tiny, grpo_plan(tiny, fleet, RANKS, pp=2), fleet)
+
+
+def test_rollout_elsewhere_is_refused() -> None:
+    tiny, fleet = job(), topology(1, 1)
+    plan = grpo_plan(tiny, fleet, ["m0-d0"])
+    away = strategy(["m1-d0"], layers=[4], total=tiny.batch.sequences)
+    apart = changed(plan, groups=[{"name": "train", "tasks": ["reference_inference", "actor_training"], "devices": ["m0-d0"]},
+                                  {"name": "rollout", "tasks": ["rollout"], "devices": ["m1-d0"]}],
+                    tasks={**{k: v.model_dump() for k, v in plan.tasks.items()}, "rollout": away.model_dump()})
+    with pytest.raises(InputError, match="rollout shares the actor's devices"):
+        check(tiny, apart, fleet)
