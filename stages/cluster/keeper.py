@@ -13,10 +13,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import select
 import shutil
 import signal
-import sys
+import threading
 from typing import IO, Any
 
 import psutil
@@ -32,25 +31,37 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what Ray prints is not an answer
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans of ours come to us, not to init
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end comes by standard input
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked = json.loads(os.fdopen(os.dup(0), "rb", buffering=0).readline())
+    for number in (signal.SIGTERM, signal.SIGINT):  # the end comes by standard input
+        signal.signal(number, lambda *_: None)  # not SIG_IGN: whatever Ray starts would inherit that
+    asked = json.loads(_line())
+    # A thread of its own: starting a node can take many seconds, the end must not wait for it.
+    watcher = threading.Thread(target=_end_when_closed, args=(asked["scratch"],), daemon=True)
+    watcher.start()
+    _start_all(asked, answers)
+    while True:
+        watcher.join(timeout=60)
+        _reap()
+
+
+def _line() -> bytes:
+    line = bytearray()
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        line += byte
+    return bytes(line)
+
+
+def _end_when_closed(scratch: str) -> None:
+    """Nothing more is written to standard input: it becomes readable when it is closed."""
+    while os.read(0, 1):
+        pass
+    end_descendants(psutil.Process(), grace_s=_GRACE_S)
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(0)  # with whatever a start in progress may just have begun: the kernel ends that with us
+
+
+def _start_all(asked: dict[str, Any], answers: IO[str]) -> None:
     nodes: list[Any] = []
-    try:
-        _start_all(asked, nodes, answers)
-        while not _closed(timeout_s=60):
-            _reap()
-    finally:
-        for node in reversed(nodes):
-            node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
-        end_descendants(psutil.Process(), grace_s=_GRACE_S)
-        shutil.rmtree(asked["scratch"], ignore_errors=True)
-
-
-def _start_all(asked: dict[str, Any], nodes: list[Any], answers: IO[str]) -> None:
     for machine, declared in asked["machines"].items():
-        if _closed(timeout_s=0):
-            return
         try:
             head = nodes[0] if nodes else None
             nodes.append(_start(declared, head=head, scratch=asked["scratch"], object_store=asked["object_store_bytes"]))
@@ -77,12 +88,6 @@ def _start(declared: dict[str, float], *, head: Any, scratch: str, object_store:
         options |= {"gcs_address": head.gcs_address, "redis_address": head.redis_address}
     # spawn_reaper binds Ray's servers to this process in the kernel, should it be killed itself.
     return Node(RayParams(**options), head=head is None, shutdown_at_exit=False, spawn_reaper=True)
-
-
-def _closed(*, timeout_s: float) -> bool:
-    """Whether standard input has been closed; nothing more is ever written to it."""
-    ready, _, _ = select.select([sys.stdin.fileno()], [], [], timeout_s)
-    return bool(ready) and not os.read(sys.stdin.fileno(), 1)
 
 
 def _reap() -> None:
