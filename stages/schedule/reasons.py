@@ -11,8 +11,10 @@ from stages.schedule.draft import Draft
 from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem
 from stages.schedule.search.construct import best_group
-from stages.schedule.search.evaluator import Budget, Evaluator
+from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.space import mask_of
+
+CUTS_TRIED, CUTS_TRIED_ON_LARGE_FLEETS, LARGE_FLEET = 20, 10, 128
 
 
 def group_reasons(problem: Problem, price: PlanPrice) -> dict[str, str]:
@@ -60,29 +62,43 @@ def _words(task: str) -> str:
     return task.replace("_", " ")
 
 
-def idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[str, str]:
-    """Why each unused device is unused: it may not be used, or the plans tried with it are slower."""
-    problem = evaluator.problem
+def settle_idle(evaluator: Evaluator) -> dict[str, str]:
+    """Try to put what the best plan leaves idle to use, until that gains nothing; then say of each idle device why it is idle.
+
+    The evaluator's best plan may change. Devices of one class in one region share an answer.
+    """
+    while True:
+        draft, price = evaluator.best_draft, evaluator.best
+        if draft is None or price is None:
+            return {}
+        reasons = _idle_reasons(evaluator, draft, price)
+        if evaluator.best is price:
+            return reasons
+
+
+def _idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[str, str]:
+    problem, fleet = evaluator.problem, evaluator.problem.fleet
     used = {int(d) for g in price.groups for d in g.memory.devices}
-    idle = [d for d in range(problem.fleet.size) if d not in used]
-    found = {}
-    tried: dict[int, str] = {}
-    for d in idle:
-        device = problem.fleet.devices[d]
+    found: dict[str, str] = {}
+    kinds: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for d in range(fleet.size):
+        device = fleet.devices[d]
+        if d in used:
+            continue
         if device.id in problem.excluded:
             found[device.id] = problem.excluded[device.id]
-            continue
-        machine = int(problem.fleet.machine[d])
-        if machine not in tried:
-            mates = [e for e in idle if problem.fleet.machine[e] == machine and problem.fleet.devices[e].id not in problem.excluded]
-            tried[machine] = _with_them(problem, evaluator, draft, price, mates)
-        found[device.id] = tried[machine]
+        else:
+            kinds.setdefault((int(fleet.device_class[d]), int(fleet.region[d])), {}).setdefault(int(fleet.machine[d]), []).append(d)
+    for by_machine in kinds.values():
+        reason = _with_them(evaluator, draft, price, max(by_machine.values(), key=len))
+        found.update({fleet.devices[d].id: reason for mates in by_machine.values() for d in mates})
     return found
 
 
-def _with_them(problem: Problem, evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: list[int]) -> str:
+def _with_them(evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: list[int]) -> str:
     """Add a machine's idle devices to each group that admits them, cut anew, and say what that would cost."""
-    scratch = Evaluator(problem, Budget(evaluations=10**9))
+    problem = evaluator.problem
+    most = CUTS_TRIED if problem.fleet.size <= LARGE_FLEET else CUTS_TRIED_ON_LARGE_FLEETS
     seen = []
     for g, group in enumerate(draft.groups):
         mine = [d for d in devices if mask_of(problem, group.tasks)[d]]
@@ -90,11 +106,10 @@ def _with_them(problem: Problem, evaluator: Evaluator, draft: Draft, price: Plan
             continue
         kept = tuple(d for d in group.devices if d not in mine)
         for order in ((*kept, *mine), (*mine, *kept)):
-            made = best_group(scratch, group.tasks, order)
-            if made is not None:
-                changed = scratch.plan(Draft(groups=(*draft.groups[:g], made, *draft.groups[g + 1 :])))
-                if changed is not None and set(mine) & {int(d) for p in changed.groups for d in p.memory.devices}:
-                    seen.append(changed.cost)
+            made = best_group(evaluator, group.tasks, order, most=most)
+            changed = evaluator.plan(Draft(groups=(*draft.groups[:g], made, *draft.groups[g + 1 :]))) if made else None
+            if changed is not None and set(mine) & {int(d) for p in changed.groups for d in p.memory.devices}:
+                seen.append(changed.cost)
     count = f"{len(devices)} device{'s' if len(devices) > 1 else ''} of {problem.fleet.devices[devices[0]].machine}"
     if evaluator.best_full is not None:
         seen.append(evaluator.best_full)
@@ -106,6 +121,6 @@ def _with_them(problem: Problem, evaluator: Evaluator, draft: Draft, price: Plan
         return f"the plans tried with the {count} do not fit in memory"
     if best >= UNUSABLE_S:
         return f"no usable link joins the {count} to the others"
-    if best <= price.iteration_s * (1 + 1e-6):
-        return f"the {count} would not make an iteration faster ({show_seconds(best)} with, {show_seconds(price.iteration_s)} without)"
+    if best <= price.iteration_s * (1 + 1e-3):
+        return f"the {count} would not make an iteration faster"
     return f"slower with the {count}: {show_seconds(best)} an iteration against {show_seconds(price.iteration_s)} without"

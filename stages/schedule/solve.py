@@ -17,7 +17,7 @@ from stages.schedule.legality import broken_rules
 from stages.schedule.parameters import ScheduleParameters
 from stages.schedule.preconditions import preconditions
 from stages.schedule.problem import Problem, build_problem
-from stages.schedule.reasons import group_reasons, idle_reasons
+from stages.schedule.reasons import group_reasons, settle_idle
 from stages.schedule.search.evaluator import Budget, Evaluator
 from stages.schedule.search.nested_halving import SearchReport, sha_ea
 from stages.schedule.search.random_search import random_search
@@ -59,10 +59,11 @@ def solve(
     evaluator = Evaluator(problem, Budget(evaluations=parameters.evaluations, seconds=parameters.seconds), on_progress=on_progress)
     solver = SOLVERS.get(parameters.solver, parameters.solver)
     report = _search(evaluator, solver, parameters.seed, warm)
-    price, draft = evaluator.best, evaluator.best_draft
-    if price is None or draft is None:
+    idle = settle_idle(evaluator)
+    price = evaluator.best
+    if price is None:
         raise infeasible(why_nothing_fits(evaluator))
-    plan = plan_document(problem, price, solver=solver, idle=idle_reasons(evaluator, draft, price), reasons=group_reasons(problem, price))
+    plan = plan_document(problem, price, solver=solver, idle=idle, reasons=group_reasons(problem, price))
     wrong = broken_rules(problem, plan)
     if wrong:
         raise AssertionError(f"the search made a plan that breaks {wrong[0].rule}: {wrong[0].message}")

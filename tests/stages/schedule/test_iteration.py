@@ -72,6 +72,15 @@ def test_a_replica_that_holds_the_weights_fetches_nothing() -> None:
     assert weight_update_s(problem, actor=one, rollout=one) == pytest.approx(2 * problem.task("rollout").model.params() / 5e9)
 
 
+def test_inside_a_machine_each_device_fetches_what_its_rank_does_not_hold() -> None:
+    """Actor cut in two shards, a whole replica on each of the two devices: half the weights over the link inside, all of them written."""
+    problem = build_problem(job("tiny-qwen3", algorithm="grpo"), topology([(CPU, 2)]))
+    actor = Layout(ranks=np.array([[[0, 1]]]), layers=(4,), local=(32,), micro=(4,), micro_batches=8)
+    rollout = Layout(ranks=np.array([[[0]], [[1]]]), layers=(4,), local=(16, 16), micro=(16, 16), micro_batches=1)
+    params = problem.task("rollout").model.params()
+    assert weight_update_s(problem, actor=actor, rollout=rollout) == pytest.approx(5e-6 + params / 2e9 + 2 * params / 5e9)
+
+
 @pytest.mark.parametrize(("work", "fleet"), [
     (job("tiny-qwen3", algorithm="ppo"), topology([(CPU, 2), (SLOW_CPU, 1)])),
     (big_job("Qwen3-0.6B", algorithm="ppo"), topology([(A100, 2), (L40S, 1)])),
