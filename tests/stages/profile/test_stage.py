@@ -23,7 +23,7 @@ from stages.profile.local import profile_local
 from stages.profile.settle import settle
 from tests.stages.profile.fleets import PAIR
 
-MOST_LOAD_A_CORE = 3
+MOST_LOAD_A_CORE = 6
 
 
 class Bench:
