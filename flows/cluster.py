@@ -27,4 +27,4 @@ def profile_parameters(cluster: str) -> dict[str, Any]:
 
 def is_live(parameters: dict[str, Any]) -> bool:
     """Whether the cluster has to be measured anew at every run; an inventory says the same until it is edited."""
-    return bool(parameters["cluster"]["kind"] != "inventory")
+    return parameters["cluster"]["kind"] not in ("inventory", "scenario")

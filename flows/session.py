@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +66,8 @@ def open_run(request: RunRequest, *, run_id: str) -> Pipeline:
         raise InputError("--set changes a field of a job, but no job is given", fix="add --job")
     job = load_job(job_path, list(request.overrides)) if job_path else None
     cluster = profile_parameters(request.cluster or "local") if first == "profile" or request.cluster else None
+    if cluster and cluster["cluster"]["kind"] == "local" and request.runner == "docker":
+        cluster = cluster | {"machine": re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())}  # a container's own name is a random one
     url = request.store or default_store()
     schedule = schedule_parameters(solver=request.solver, budget=request.budget, seed=request.seed)
     options = RunOptions(store_url=url, pipeline=request.pipeline, job=job, cluster=cluster, selection=selection, force=request.force,
