@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
 from pathlib import Path
 from types import ModuleType
@@ -41,8 +42,6 @@ def test_the_image_runs_python_and_is_made_once(builder: ModuleType, engine: doc
     assert engine.images.get(base.TAG).attrs["Size"] < 120e6
     code = "import bz2, ctypes, lzma, sqlite3, ssl, sys, venv, zlib, ensurepip; print(sys.version_info[:2], sys.prefix)"
     said = engine.containers.run(base.TAG, ["python", "-c", code], network_mode="none", remove=True, user="65534:65534", read_only=True)
-    import sys
-
     assert said.decode().strip() == f"{sys.version_info[:2]} /usr/local"
-    shell = engine.containers.run(base.TAG, ["bash", "-c", "test ! -e /root/.ssh && ls /home /opt 2>/dev/null; echo $0"], network_mode="none", remove=True)
-    assert shell.decode().strip() == "bash"
+    said = engine.containers.run(base.TAG, ["bash", "-c", "ls -A /root /tmp /home | wc -w; echo $0"], network_mode="none", remove=True)
+    assert said.decode().split() == ["2", "bash"], "of this machine's own files there is none: just the headings of two empty folders"

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
+from artifacts.errors import RunnerUnavailable
 from artifacts.invocation import StageRequest
-from tests.flows.launch.tiny_stages import Events, write_stages
+from flows.launch.docker_runner import DockerRunner
+from flows.launch.engine import connect
+from tests.flows.launch.docker_images import PREFIX, SETTINGS, ours
+from tests.flows.launch.tiny_stages import STAGES, Events, write_stages
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +38,48 @@ def make_request(tmp_path: Path) -> Callable[..., StageRequest]:
 @pytest.fixture
 def events() -> Events:
     return Events()
+
+
+@pytest.fixture(scope="session")
+def engine() -> docker.DockerClient:
+    try:
+        return connect()
+    except RunnerUnavailable as error:
+        pytest.skip(error.line)
+
+
+@pytest.fixture(scope="session")
+def images(engine: docker.DockerClient, stage_root: Path) -> Iterator[str]:
+    """One image under the name of every tiny stage; its id."""
+    path = Path(__file__).parents[3] / "containers" / "base_from_host.py"
+    spec = importlib.util.spec_from_file_location("base_from_host", path)
+    assert spec and spec.loader
+    base = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(base)
+    recipe = f"FROM {base.ensure(base.TAG)}\nENV PYTHONPATH=/app\nCOPY stages /app/stages\n".encode()
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        tar.add(stage_root / "stages", "stages")
+        member = tarfile.TarInfo("Dockerfile")
+        member.size = len(recipe)
+        tar.addfile(member, io.BytesIO(recipe))
+    context.seek(0)
+    image, _ = engine.images.build(fileobj=context, custom_context=True, rm=True, forcerm=True, network_mode="none")
+    for stage in STAGES:
+        image.tag(f"{PREFIX}{stage}", "latest")
+    yield str(image.id)
+    engine.images.remove(str(image.id), force=True)
+
+
+@pytest.fixture
+def runner(images: str, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerRunner]:
+    for name in [n for n in os.environ if n.startswith(("AWS_", "HETRL_"))]:
+        monkeypatch.delenv(name)
+    yield DockerRunner(settings=SETTINGS, grace_s=1.0, exit_grace_s=0.7)
+    assert not ours(engine), "a test left containers behind"
+
+
+@pytest.fixture
+def far(make_request: Callable[..., StageRequest]) -> Callable[..., StageRequest]:
+    """Requests for a store that is not a local folder, so that nothing of it is mounted."""
+    return lambda stage, **fields: make_request(stage, **{"store": "s3://bucket/prefix", **fields})
