@@ -36,7 +36,7 @@ def hold_cluster(context: StageContext, cluster: str, *, ttl_s: float = TTL_S, w
         keeper.start()
         try:
             yield
-        except Stopped:
+        except (Stopped, KeyboardInterrupt):  # Ray turns SIGTERM into the latter
             if keeper.lost is not None:
                 raise keeper.lost from None
             raise

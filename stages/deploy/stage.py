@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ from artifacts.job import Job
 from artifacts.plan import Plan
 from artifacts.topology import Topology
 from stages.cluster import Cluster, open_cluster, refuse_inventory
+from stages.cluster.lease import hold_cluster
 from stages.contract import StageContext
 from stages.deploy.engine import engine_configuration, spans
 from stages.deploy.facts import HostFacts
@@ -59,15 +59,7 @@ def run(context: StageContext) -> dict[str, Any]:
 
     name = topology.cluster.name
     steps.begin("lease", f"taking the lease on cluster {name}")
-    lease = context.store.acquire_lease(name, holder=f"deploy on {socket.gethostname()}", run_id=context.request.run_id or "none",
-                                        ttl_s=parameters.lease_ttl_s)
-
-    def tell(message: str) -> None:
-        """Between two waits: say what comes, and keep the cluster ours for its length."""
-        lease.renew(parameters.lease_ttl_s)
-        context.log(message)
-
-    with lease:
+    with hold_cluster(context, name, wait_s=parameters.lease_wait_s):
         steps.begin("cluster", f"starting {len(topology.machines)} Ray nodes" if task.local else "joining the Ray cluster")
         with open_cluster(topology, address=parameters.address, workdir=context.workdir.resolve(),
                           deadline_s=parameters.start_deadline_s) as cluster:
@@ -77,7 +69,7 @@ def run(context: StageContext) -> dict[str, Any]:
                 raise_if_any(live)
                 report += live
             steps.begin("placement", f"placing {sum(len(g.devices) for g in plan.groups)} ranks on {len(task.machines)} machines")
-            ranks = place_and_prove(cluster, plan, parameters, tell=tell)
+            ranks = place_and_prove(cluster, plan, parameters, tell=context.log)
             steps.begin("teardown", "every rank is where the plan puts it; giving the devices back")
         seconds = steps.end("deployed")
     context.write(_deployment(task, cluster, ranks, report, facts, seconds))

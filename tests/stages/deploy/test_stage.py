@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -68,7 +69,7 @@ def test_deploys_an_uneven_plan_and_proves_it(tmp_path: Path, store: Store) -> N
         seen |= {p.pid: p for p in below(process.pid)}
         if "asking" in line:
             lease = store.lease("bench")
-            assert lease is not None and lease.run_id == "run-d1" and lease.state == "renewed"
+            assert lease is not None and lease.run_id == "run-d1" and is_held(lease, datetime.now(UTC))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert len(seen) > 6 and alive(list(seen.values())) == []
@@ -125,7 +126,7 @@ def test_all_faults_of_documents_and_host_in_one_message(tmp_path: Path, store: 
 def test_a_second_holder_is_told_who_has_the_cluster(tmp_path: Path, store: Store) -> None:
     inputs = inputs_of(store, tiny_job(algorithm="ppo"), fleet(UNEVEN))
     with store.acquire_lease("bench", holder="training of somebody", run_id="run-other", ttl_s=60):
-        code, _, outcome, _ = finish(start(request(tmp_path, store, inputs)))
+        code, _, outcome, _ = finish(start(request(tmp_path, store, inputs, lease_wait_s=1)))
     assert (code, outcome.kind) == (5, "ClusterBusy")
     assert "held by training of somebody (run run-other) until 20" in outcome.message
     assert store.find("deploy", "d1") is None
