@@ -51,6 +51,11 @@ def _belong_together(topology: Topology, plan: Plan, deployment: Deployment) -> 
                              fix="schedule again")
     if deployment.plan != plan.identity() or deployment.topology_fingerprint != topology.fingerprint:
         raise ClusterChanged("the deployment is of another plan or topology", fix="deploy again")
+    for placed in deployment.ranks:
+        planned = plan.tasks[placed.task].ranks[placed.rank]
+        if (placed.device, placed.machine) != (planned, topology.device(planned).machine):
+            raise ClusterChanged(f"the deployment found rank {placed.rank} of {placed.task} on {placed.machine}/{placed.device}, "
+                                 f"planned on {planned}", fix="deploy again")
 
 
 def _engine(job: Job) -> Engine:
