@@ -69,7 +69,7 @@ def publish(result: StepResult, pipeline: Pipeline) -> None:
 
 def _after_profile(result: StepResult, pipeline: Pipeline) -> None:
     cluster = str(result.summary.get("cluster", "local"))
-    if result.summary.get("changed") and result.summary.get("previous"):
+    if result.summary.get("changed") and result.summary.get("previous") and not result.hit:
         emit_event(event="hetrl.topology.changed", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
                    payload={"cluster": cluster, "version": result.version, "changes": result.summary.get("changes", [])})
 
@@ -87,7 +87,7 @@ def _after_validate(result: StepResult, pipeline: Pipeline) -> None:
     create_table_artifact(table=validation_rows(validation), key="hetrl-validation",
                           description=f"Predicted against measured: {validation.verdict}")
     _link(result, pipeline, "hetrl-report", "Report of the run")
-    if validation.verdict == "off":
+    if validation.verdict == "off" and not result.hit:
         cluster = pipeline.store.read(pipeline.known["topology"], Topology).cluster.name
         emit_event(event="hetrl.prediction.off", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
                    payload={"cluster": cluster, "version": result.version, "error": validation.iteration.error,

@@ -120,6 +120,28 @@ def test_sigterm_ends_everything_within_ten_seconds(tmp_path: Path) -> None:
     assert len(Throughput.from_jsonl((tmp_path / "work" / "throughput.jsonl").read_bytes(), where="log").iterations) >= 1
 
 
+@pytest.mark.engine
+def test_a_dead_process_stops_the_run_with_one_line(tmp_path: Path) -> None:
+    tiny, fleet = job("tiny-grpo", *SHORT, "iterations=1000"), topology(1)
+    process = start(write_request(tmp_path, tiny, fleet, grpo_plan(tiny, fleet, ["m0-d0"])))
+    try:
+        assert process.stdout is not None
+        for text in process.stdout:
+            if '"done":1.0' in text:
+                break
+        family = psutil.Process(process.pid).children(recursive=True)
+        (server,) = [p for p in family if any("HfServer" in part for part in p.cmdline())]
+        server.kill()
+        rest = process.stdout.read()
+        status = process.wait(timeout=60)
+    finally:
+        process.kill()
+    outcome = json.loads(rest.splitlines()[-1])
+    assert (status, outcome["kind"]) == (9, "StageCrashed"), outcome
+    assert outcome["message"].startswith("a process of the training died") and len(outcome["message"]) < 600
+    assert len(Throughput.from_jsonl((tmp_path / "work" / "throughput.jsonl").read_bytes(), where="log").iterations) >= 1
+
+
 def test_a_deployment_of_another_plan_is_refused(tmp_path: Path) -> None:
     tiny, fleet = job("tiny-grpo", *SHORT), topology(1, 1)
     plan, other = grpo_plan(tiny, fleet, ["m0-d0", "m1-d0"], pp=2), grpo_plan(tiny, fleet, ["m1-d0", "m0-d0"], pp=2)

@@ -53,10 +53,16 @@ class ScoringAgentLoopWorker(_Worker):
         return seconds
 
 
-class ScoringAgentLoopManager(AgentLoopManagerTQ):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+class HostedAgentLoopManager(AgentLoopManagerTQ):
+    """One agent loop worker, in an actor that is there already (:mod:`agent_host`)."""
+
+    def __init__(self, *args: Any, host: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.agent_loop_workers_class = ray.remote(ScoringAgentLoopWorker)
+        self._host = host
+
+    async def _init_agent_loop_workers(self) -> None:
+        await self._host.start.remote(self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles)
+        self.agent_loop_workers = [self._host]
 
     def take_score_seconds(self) -> float:
         return sum(ray.get([worker.take_score_seconds.remote() for worker in self.agent_loop_workers]))

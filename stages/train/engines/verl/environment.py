@@ -19,6 +19,7 @@ def environment(workdir: Path) -> dict[str, str]:
     return {
         "PYTHONPATH": os.pathsep.join(paths),
         "HOME": str(home),
+        "USER": os.environ.get("USER", "hetrl"),
         "HF_HOME": str(home / "huggingface"),
         "XDG_CACHE_HOME": str(home / ".cache"),
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),

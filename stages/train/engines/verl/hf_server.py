@@ -165,6 +165,10 @@ class HfServer:
     async def resume_generation(self) -> None:
         self._open.set()
 
+    async def hold(self) -> None:
+        """Never answers: a call that ends tells the caller that this process died."""
+        await asyncio.Event().wait()
+
     async def sleep(self, *_: Any, **__: Any) -> None:
         """A CPU has no memory to hand over: sleeping, waking and releasing caches are nothing to do."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from stages.train.dataset import Prompts, write_prompts
 from stages.train.engines.base import Report, Result, Run
 from stages.train.engines.verl import config as verl_config
 from stages.train.engines.verl import limits, placement, versions
+from stages.train.engines.verl.agent_host import AgentLoopHost
 from stages.train.engines.verl.environment import environment
+from stages.train.engines.verl.failures import crashed
 from stages.train.toy_model import build_toy_model
 
 CLUSTER_DEADLINE_S = 120.0
@@ -44,19 +47,28 @@ class VerlEngine:
         report.log("starting Ray")
         with open_cluster(run.topology, address=run.deployment.address, env=variables, workdir=run.workdir,
                           deadline_s=CLUSTER_DEADLINE_S) as cluster:
-            return _train(run, report, cluster, paths)
+            from ray.exceptions import RayError
+
+            try:
+                return _train(run, report, cluster, paths)
+            except RayError as error:
+                traceback.print_exc()
+                raise crashed(error) from None
 
 
 def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> Result:
+    import ray
+
     specs = placement.pools_of(run.plan)
     groups = {spec.name: pinned_groups(cluster, list(spec.devices), name=spec.name, cpus_per_rank=1, colocated=1,
                                        deadline_s=PLACEMENT_DEADLINE_S) for spec in specs}
     report.log("ranks have their places; loading verl")
+    host = ray.remote(AgentLoopHost).options(num_cpus=0).remote()
     import transfer_queue
     from verl.utils.logging_utils import configure_verl_logging
 
     from stages.train.engines.verl import metrics
-    from stages.train.engines.verl.agent_loop import ScoringAgentLoopManager
+    from stages.train.engines.verl.agent_loop import HostedAgentLoopManager
     from stages.train.engines.verl.pools import PinnedPool
     from stages.train.engines.verl.trainer import Orders, PlannedTrainer, Step
 
@@ -75,8 +87,8 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     found = trainer.placements()
     for spec in specs:
         placement.compare(spec, found[spec.name], topology=run.topology, node_of_machine=cluster.node_ids)
-    agent_loop = ScoringAgentLoopManager.create(config=config, llm_client=trainer.get_llm_client(), teacher_client=None,
-                                                reward_loop_worker_handles=trainer.get_reward_handles())
+    agent_loop = HostedAgentLoopManager.create(config=config, llm_client=trainer.get_llm_client(), teacher_client=None,
+                                               reward_loop_worker_handles=trainer.get_reward_handles(), host=host)
     report.log("training")
     trainer.fit(agent_loop)
     weights = _export(trainer, paths.model, run.workdir / "weights")

@@ -10,6 +10,7 @@ import ray
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
+from artifacts.errors import StageCrashed
 from artifacts.plan import Plan
 from stages.train.engines.verl.dispatch import PIECES, SHARES, TOTAL
 from stages.train.engines.verl.placement import PoolSpec
@@ -50,12 +51,31 @@ class PlannedTrainer(PPOTrainerSync):
     def __init__(self, config: Any, orders: Orders) -> None:
         super().__init__(config=config)
         self._orders = orders
+        self._lives: list[Any] = []
 
     # -- where ---------------------------------------------------------------------------------------------------
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_S
+        wait = buffer._wait_for_next_poll
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._check_alive()
+            return wait(*args, **kwargs)
+
+        # Responses arrive through the transfer queue: without this a dead server is waited for for ever.
+        buffer._wait_for_next_poll = watched
         return buffer
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
+        self._lives = [actor.hold.remote() for actor in (*servers, *agent_loop_manager.agent_loop_workers)]
+        super().fit(agent_loop_manager)
+
+    def _check_alive(self) -> None:
+        ended, _ = ray.wait(self._lives, timeout=0)
+        if ended:
+            ray.get(ended[0])
 
     def _init_resource_pool_mgr(self) -> None:
         from stages.train.engines.verl.workers import PlannedActorWorker, PlannedTrainingWorker
@@ -89,6 +109,9 @@ class PlannedTrainer(PPOTrainerSync):
     # -- what each replica gets ----------------------------------------------------------------------------------
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> Any:
         counts = self._orders.plan.tasks["actor_training"].local_batch_sequences
+        if len(batch) != sum(counts):
+            raise StageCrashed(f"iteration {self.global_steps}: {len(batch)} responses came back, {sum(counts)} were asked for",
+                               fix="what went wrong with the others is in the stage's log")
         hands = deal([tag["seq_len"] for tag in batch.tags], counts)
         # Within a hand the order of prompts is kept: mini-batches stay mixtures of prompts, not of lengths.
         batch.reorder([index for hand in hands for index in sorted(hand)])
