@@ -1,0 +1,25 @@
+"""What Ray and verl raise when a process of a run dies or fails, as one line for a person."""
+
+from __future__ import annotations
+
+from artifacts.errors import StageCrashed
+
+_WHERE = "the traceback is in the stage's log, Ray's own logs in ray-logs in its scratch folder"
+
+
+def crashed(error: BaseException) -> StageCrashed:
+    """``error`` is a Ray error; the process's name and the root cause are kept, its traceback is for the log."""
+    from ray.exceptions import ActorDiedError, RayTaskError
+
+    if isinstance(error, ActorDiedError):
+        reason = next((line.strip() for line in str(error).splitlines() if "reason" in line.lower() or "died because" in line.lower()), "")
+        return StageCrashed(f"a process of the training died. {reason}".strip(),
+                            fix=f"often it ran out of memory: use fewer ranks a machine or a smaller batch; {_WHERE}")
+    cause: BaseException = error
+    if isinstance(error, RayTaskError):
+        while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
+            cause = cause.cause
+        first = next((line for line in str(cause).splitlines() if line.strip()), "")
+        return StageCrashed(f"verl failed in {error.function_name}: {type(cause).__name__}: {first}", fix=_WHERE)
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return StageCrashed(f"the training lost its cluster: {type(error).__name__}: {first}", fix=_WHERE)
