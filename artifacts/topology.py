@@ -47,7 +47,7 @@ class Device(Strict):
     memory_bandwidth_bytes_per_s: Measured
     host_bandwidth_bytes_per_s: Measured | None = Field(default=None, description="host to device, one direction")
     compute_capability: str = ""
-    dtypes: list[Dtype] = ["bf16", "fp16", "fp32"]
+    dtypes: list[Dtype] = Field(default=["bf16", "fp16", "fp32"])
     mig_parent: str = ""
     price_per_hour: float | None = Field(default=None, ge=0)
     cores: int = Field(default=0, ge=0, description="CPU devices: cores it may use")
