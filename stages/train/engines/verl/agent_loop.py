@@ -9,7 +9,8 @@ import ray
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-_Worker: Any = AgentLoopWorkerTQ.__ray_actor_class__
+_decorated: Any = AgentLoopWorkerTQ
+_Worker: Any = _decorated.__ray_actor_class__
 
 
 class _LocalScore:

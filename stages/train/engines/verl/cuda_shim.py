@@ -45,8 +45,8 @@ class NoStream:
     def __enter__(self) -> NoStream:
         return self
 
-    def __exit__(self, *_: Any) -> bool:
-        return False
+    def __exit__(self, *_: Any) -> None:
+        return None
 
     @staticmethod
     def priority_range() -> tuple[int, int]:

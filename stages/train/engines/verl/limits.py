@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from artifacts.errors import InputError
-from artifacts.job import Job
+from artifacts.job import Job, TaskName
 from artifacts.model_spec import ModelSpec
 from artifacts.plan import Plan, Strategy
 from artifacts.topology import Topology
 
-CRITIC = ("critic_inference", "critic_training")
+CRITIC: tuple[TaskName, TaskName] = ("critic_inference", "critic_training")
 _REPLAN = "plan again with `hetrl run --from schedule`; the scheduler reads the engine's limits"
 
 

@@ -78,7 +78,8 @@ def _names_of_transformers_5() -> None:
 def _causal_masks() -> None:
     """verl hands over a (batch, sequence) padding mask as Transformer Engine takes it. Sequences are padded on the right, where a
     causal mask alone keeps padding out of every real position."""
-    forward = DotProductAttention.forward
+    attention: Any = DotProductAttention
+    forward = attention.forward
 
     @functools.wraps(forward)
     def causal(self: Any, query: torch.Tensor, key: Any, value: Any, attention_mask: torch.Tensor | None, *args: Any, **kwargs: Any) -> Any:
@@ -87,12 +88,13 @@ def _causal_masks() -> None:
             attention_mask = torch.ones(1, 1, length, length, dtype=torch.bool).triu(1)
         return forward(self, query, key, value, attention_mask, *args, **kwargs)
 
-    DotProductAttention.forward = causal
+    attention.forward = causal
 
 
 def _uneven_micro_batches() -> None:
     """verl cuts a local batch into equal micro-batches or refuses; a replica's share need not be a multiple of the plan's size."""
-    equal = megatron_engine.prepare_micro_batches
+    engine: Any = megatron_engine
+    equal = engine.prepare_micro_batches
 
     @functools.wraps(equal)
     def cut(data: TensorDict, **kwargs: Any) -> Any:
@@ -107,4 +109,4 @@ def _uneven_micro_batches() -> None:
             start += size
         return pieces, None
 
-    megatron_engine.prepare_micro_batches = cut
+    engine.prepare_micro_batches = cut

@@ -47,7 +47,7 @@ def iteration(step: Step, plan: Plan) -> Iteration:
     by_task["reward"] = min(step.score_seconds, by_task["rollout"])
     by_task["rollout"] -= by_task["reward"]
     by_task["other"] = max(0.0, total - sum(by_task.values()))
-    figures = {name: _first(step.metrics, keys) for name, keys in METRIC.items()}
+    figures: dict[str, Any] = {name: _first(step.metrics, keys) for name, keys in METRIC.items()}
     for name in ("loss", "grad_norm"):
         value = figures[name]
         if value is not None and not math.isfinite(value):
@@ -61,8 +61,7 @@ def iteration(step: Step, plan: Plan) -> Iteration:
         tokens=sum(step.sequence_tokens),
         replicas=_replicas(step, plan),
         memory_peak_bytes=_memory(step.metrics),
-        **{name: value if value is None or math.isfinite(value) else None for name, value in figures.items()},
-    )
+    ).model_copy(update={name: value for name, value in figures.items() if value is not None and math.isfinite(value)})
 
 
 def _first(metrics: dict[str, Any], keys: tuple[str, ...]) -> float | None:

@@ -77,7 +77,7 @@ class PlatformCpu(PlatformBase):
     def is_available(self) -> bool:
         return True
 
-    def current_device(self) -> str:
+    def current_device(self) -> Any:
         return "cpu"
 
     def device_count(self) -> int:

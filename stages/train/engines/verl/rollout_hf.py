@@ -62,7 +62,7 @@ class HfServerAdapter(BaseRollout):
     async def release(self) -> None:
         return None
 
-    async def update_weights(self, weights: Any, global_steps: int | None = None, wire_format: str = "named_tensors", **_: Any) -> None:
+    async def update_weights(self, weights: Any, wire_format: str = "named_tensors", *, global_steps: int | None = None, **_: Any) -> None:
         if self._server is None:
             self._server = ray.get_actor(server_name(self._replica))
         # Gathering a tensor is a collective: every rank reads the iterator to its end.

@@ -11,6 +11,7 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from artifacts.errors import StageCrashed
+from artifacts.job import TaskName
 from artifacts.plan import Plan
 from stages.train.engines.verl.dispatch import PIECES, SHARES, TOTAL
 from stages.train.engines.verl.placement import PoolSpec
@@ -48,6 +49,8 @@ class Orders:
 class PlannedTrainer(PPOTrainerSync):
     """Runs in the stage's own process, so figures and errors reach it directly."""
 
+    agent_loop_manager: Any
+
     def __init__(self, config: Any, orders: Orders) -> None:
         super().__init__(config=config)
         self._orders = orders
@@ -55,7 +58,7 @@ class PlannedTrainer(PPOTrainerSync):
 
     # -- where ---------------------------------------------------------------------------------------------------
     def _build_replay_buffer(self) -> Any:
-        buffer = super()._build_replay_buffer()
+        buffer: Any = super()._build_replay_buffer()
         buffer.poll_interval = POLL_S
         wait = buffer._wait_for_next_poll
 
@@ -136,7 +139,7 @@ class PlannedTrainer(PPOTrainerSync):
     def _mini_batches(self) -> int:
         return self.config.data.train_batch_size // self.config.actor_rollout_ref.actor.ppo_mini_batch_size
 
-    def _told(self, batch: Any, task: str, *, mini_batches: int = 1) -> Any:
+    def _told(self, batch: Any, task: TaskName, *, mini_batches: int = 1) -> Any:
         """The batch with what its workers need to know about the others' shares."""
         strategy = self._orders.plan.tasks[task]
         batch.extra_info[TOTAL] = len(batch)

@@ -17,6 +17,9 @@ from stages.train.engines.verl.dispatch import PIECES, TOTAL, by_shares
 
 plugin_cpu.load_megatron()
 
+_modes: Any = Dispatch  # filled when verl is imported, so its members have no static names
+EVERY_RANK = _modes.ONE_TO_ALL
+
 
 def placement() -> dict[str, Any]:
     """Where this process sits, as Ray has it: node, the device its bundle holds, process id."""
@@ -88,11 +91,11 @@ class PlannedTrainingWorker(TrainingWorker):
         _local_micro_batches(data, len(data))
         return self._meter.measure("critic_inference", data, super().infer_batch)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=EVERY_RANK)
     def hetrl_placement(self) -> dict[str, Any]:
         return placement()
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:
         return self._meter.take()
 
@@ -100,6 +103,8 @@ class PlannedTrainingWorker(TrainingWorker):
 class PlannedActorWorker(ActorRolloutRefWorker):
     """Actor, reference and rollout hand-over of one rank."""
 
+    actor: Any
+    ref: Any
     actor_worker_cls = PlannedTrainingWorker
     ref_worker_cls = PlannedTrainingWorker
 
@@ -120,10 +125,10 @@ class PlannedActorWorker(ActorRolloutRefWorker):
         _local_mini_batches(data, replicas=self.actor.engine.get_data_parallel_size())
         return self._meter.measure("actor_training", data, lambda d: self.actor.train_mini_batch(data=d))
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=EVERY_RANK)
     def hetrl_placement(self) -> dict[str, Any]:
         return placement()
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:
         return self._meter.take()
