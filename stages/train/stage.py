@@ -13,6 +13,7 @@ from artifacts.job import Job
 from artifacts.plan import Plan
 from artifacts.throughput import Header, Iteration
 from artifacts.topology import Topology
+from stages.cluster.lease import hold_cluster
 from stages.contract import StageContext
 from stages.train.engines.base import Engine, Report, Run
 from stages.train.log import FILE, ThroughputLog
@@ -37,7 +38,8 @@ def run(context: StageContext) -> dict[str, Any]:
         context.progress(iteration.step, job.iterations, line(iteration, job.iterations), **values(iteration))
 
     context.progress(0, job.iterations, f"{job.name}: {job.algorithm} for {job.iterations} iterations")
-    result = engine.run(task, Report(log=context.log, iteration=on_iteration))
+    with hold_cluster(context, topology.cluster.name):
+        result = engine.run(task, Report(log=context.log, iteration=on_iteration))
     context.write_bytes(FILE, log.content.to_jsonl().encode(), identity=log.content.identity())
     if result.weights is not None:
         _write_checkpoint(context, result.weights, step=len(log.content.iterations))
