@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from artifacts.base import Document, Name, Strict
+from artifacts.base import Document, Name, Strict, digest
 from artifacts.job import TaskName
 
 
@@ -54,7 +54,6 @@ class Plan(Document):
     """Groups, strategies, tasklet → device, splits; bound to the fingerprint of the topology it was made for."""
 
     artifact: ClassVar[str] = "plan"
-    volatile: ClassVar[frozenset[str]] = frozenset({"reasons", "solver"})
 
     job: str = Field(description="identity of the job")
     topology_fingerprint: str
@@ -86,6 +85,11 @@ class Plan(Document):
         if seen_tasks != set(self.tasks):
             raise ValueError(f"tasks without a group: {sorted(set(self.tasks) - seen_tasks)}")
         return self
+
+    def identity(self) -> str:
+        """Who does what where. Words about why, and the solver that found it, make no other plan."""
+        body = self.model_dump(mode="json", exclude={"reasons": True, "solver": True, "groups": {"__all__": {"reason"}}})
+        return digest(body | {"idle_devices": sorted(self.idle_devices)})
 
     def group_of(self, task: str) -> Group:
         return next(g for g in self.groups if task in g.tasks)

@@ -67,8 +67,8 @@ def hetrl(
     """Profile the cluster, plan the job on it, deploy, train, and check the predictions; what has not changed is not done again.
 
     Args:
-        job: Path of the job (YAML). Ignored when the run starts after schedule.
-        cluster: local, ray:auto, ray://host:port, or the path of an inventory.
+        job: Path of the job (YAML); empty: the latest job in the store. Ignored when the run starts after schedule.
+        cluster: local, ray:auto, ray://host:port, or the path of an inventory. Empty, from schedule on: the latest topology.
         from_stage: First stage; earlier ones are taken from the store.
         until_stage: Last stage.
         only: Just this stage.
@@ -80,8 +80,8 @@ def hetrl(
     """
     log = get_run_logger()
     starts_early = (only or from_stage) in ("profile", "schedule")
-    request = RunRequest(job=job if starts_early else None, overrides=(f"engine.name={engine}",) if starts_early else (),
-                         cluster=cluster if starts_early else None, store=store, runner=runner,
+    request = RunRequest(job=(job or None) if starts_early else None, overrides=(f"engine.name={engine}",) if starts_early and job else (),
+                         cluster=(cluster or None) if starts_early else None, store=store, runner=runner,
                          from_stage=None if only else from_stage, until_stage=None if only else until_stage, only=only, force=force)
     run_id = run_id_of(str(runtime.flow_run.id)) if runtime.flow_run.id else new_run_id()
     try:

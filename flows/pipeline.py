@@ -194,19 +194,27 @@ class Pipeline:
 
     # -- dry run --------------------------------------------------------------------------------------------------
     def preview(self) -> list[StepResult]:
-        """What would run and why, without running anything."""
+        """What would run and why, without running anything. Of a live cluster it is assumed that nothing has changed."""
         results: list[StepResult] = []
-        uncertain: set[str] = set()
+        unknown: set[str] = set()
+        assumed: set[str] = set()
         for stage in self.options.selection.stages:
-            new = sorted(uncertain & set(SPEC[stage].inputs))
-            if new:
-                results.append(StepResult(stage, "", False, 0.0, f"would run unless it comes out the same: {', '.join(new)}", {}))
-                uncertain |= {a for a, maker in MAKER.items() if maker == stage}
+            reads, makes = set(SPEC[stage].inputs), {a for a, maker in MAKER.items() if maker == stage}
+            if reads & unknown:
+                reason = f"would run unless it comes out the same: {', '.join(sorted(reads & unknown))}"
+                results.append(StepResult(stage, "", False, 0.0, reason, {}))
+                unknown |= makes
                 continue
             decision = self.decide(stage)
-            results.append(StepResult(stage, decision.version, decision.hit is not None, 0.0, decision.reason, {}))
-            if decision.hit:
-                self.absorb(decision.hit)
+            unless = " (if the cluster is found unchanged)" if reads & assumed else ""
+            results.append(StepResult(stage, decision.version, decision.hit is not None, 0.0, decision.reason + unless, {}))
+            stands = decision.hit
+            if stands is None and stage == "profile" and is_live(self.stage_parameters(stage)):
+                stands = next((m for m in self._upstream.recent(stage, 20) if m.parameters == self.stage_parameters(stage)), None)
+                assumed |= makes
+            if stands:
+                self.absorb(stands)
+                assumed |= makes if reads & assumed else set()
             else:
-                uncertain |= {a for a, maker in MAKER.items() if maker == stage}
+                unknown |= makes
         return results

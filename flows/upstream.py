@@ -35,10 +35,10 @@ class Upstream:
         if topology:
             if previous != "profile":
                 raise InputError("a topology can be chosen only when the run starts at schedule", fix="add --from schedule")
-            return self.made_by(self._by_prefix("profile", topology))
+            return self._latest_job() | self.made_by(self._by_prefix("profile", topology))
         for manifest in self.recent(previous, 50):
             if previous != "profile" or cluster is None or manifest.parameters.get("cluster") == cluster.get("cluster"):
-                return self._with_lineage(manifest)
+                return (self._latest_job() if previous == "profile" else {}) | self._with_lineage(manifest)
         what = "for this cluster " if previous == "profile" and self.recent(previous, 1) else ""
         raise InputError(f"there is no version of {previous} {what}in the store to go on from", fix=f"run from {previous} first")
 
@@ -46,6 +46,10 @@ class Upstream:
         """Artifact → version for the latest version of ``stage`` and everything it came from; empty when there is none."""
         latest = self.recent(stage, 1)
         return self._with_lineage(latest[0]) if latest else {}
+
+    def _latest_job(self) -> dict[str, VersionRef]:
+        job = self._store.latest("job")
+        return {"job": job} if job else {}
 
     def _by_prefix(self, stage: str, prefix: str) -> Manifest:
         matching = [ref for ref in self._store.versions(stage) if ref.version.startswith(prefix.removeprefix(f"{stage}@"))]

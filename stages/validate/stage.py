@@ -53,7 +53,8 @@ def run(context: StageContext) -> dict[str, Any]:
         bound=parameters.bound,
         trend=_trend(context),
         simulated=throughput.header.simulated,
-        notes=fitted.notes + _count_notes(measured.whole.count, len(throughput.iterations), parameters.skip_iterations),
+        notes=[*_in_sample(context), *fitted.notes,
+               *_count_notes(measured.whole.count, len(throughput.iterations), parameters.skip_iterations)],
     )
     context.write(result)
     if fitted.calibration:
@@ -87,6 +88,14 @@ def _belong_together(topology: Topology, plan: Plan, prediction: Prediction, dep
 def _names(context: StageContext) -> tuple[str, ...]:
     ref = context.request.inputs.get("calibration")
     return (ref.version, str(ref)) if ref else ()
+
+
+def _in_sample(context: StageContext) -> list[str]:
+    """Says so when the prediction was calibrated on the very run it is compared with: such agreement is no test."""
+    ref = context.request.inputs.get("calibration")
+    if ref is None or context.store.manifest(ref).inputs.get("throughput") != context.input_ref("throughput"):
+        return []
+    return ["no test of the prediction: its calibration was fitted on this very run; train again to test it (hetrl run --from train --force)"]
 
 
 def _trend(context: StageContext) -> list[TrendPoint]:

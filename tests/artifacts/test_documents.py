@@ -50,6 +50,11 @@ def test_schema_names_every_field(document: Document) -> None:
 def test_identity_leaves_out_what_is_volatile_and_nothing_else() -> None:
     base = samples.plan()
     assert base.model_copy(update={"reasons": ["other words"]}).identity() == base.identity()
+    reworded = base.groups[0].model_copy(update={"reason": "other words"})
+    assert base.model_copy(update={"groups": [reworded]}).identity() == base.identity()
+    idle = base.model_copy(update={"idle_devices": {"d9": "too far"}})
+    assert idle.identity() != base.identity()
+    assert base.model_copy(update={"idle_devices": {"d9": "too slow"}}).identity() == idle.identity()
     assert base.model_copy(update={"topology_fingerprint": "other"}).identity() != base.identity()
 
 

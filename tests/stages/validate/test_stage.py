@@ -168,3 +168,17 @@ def test_an_empty_run_is_refused(case: Case) -> None:
     status, outcome = case.run()
     assert (status, outcome.kind) == (2, "InputError")
     assert "no finished iteration" in outcome.message
+
+
+@pytest.mark.parametrize("same_run", [True, False])
+def test_agreement_with_the_run_it_was_calibrated_on_is_called_no_test(case: Case, same_run: bool) -> None:
+    writer = case.store.new_version("validate", "earlier")
+    writer.put_document(USED)
+    now = datetime.now(UTC)
+    fitted_on = case.inputs["throughput"] if same_run else VersionRef(stage="train", version="another")
+    producer = Producer(hetrl="test", code_digest="test", started_at=now, finished_at=now)
+    case.inputs["calibration"] = writer.commit(inputs={"throughput": fitted_on}, context={}, parameters={}, summary={}, producer=producer).ref
+    status, outcome = case.run()
+    assert status == 0, outcome
+    notes = json.loads(case.made()["validation.json"])["notes"]
+    assert any("no test of the prediction" in note for note in notes) == same_run
