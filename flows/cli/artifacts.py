@@ -47,7 +47,7 @@ def ls(stage: Annotated[str, typer.Argument(help="Only this stage.")] = "", stor
     if rows:
         table = Table("stage", "version", "when", "summary", "", box=None, pad_edge=False)
         for row in rows:
-            table.add_row(row["stage"], row["version"][:SHORT], row["when"][:19].replace("T", " "), Text(_brief(row["summary"])),
+            table.add_row(row["stage"], _short(row["version"]), row["when"][:19].replace("T", " "), Text(_brief(row["summary"])),
                           "◀ latest" if row["latest"] else "")
         console.print(table)
     else:
@@ -213,7 +213,7 @@ def _print_manifest(store: Store, manifest: Manifest) -> None:
 
 def _label(node: LineageNode, name: str) -> Text:
     text = Text(f"{name}: " if name else "")
-    text.append(f"{node.ref.stage}@{node.ref.version[:SHORT]}", style="bold")
+    text.append(f"{node.ref.stage}@{_short(node.ref.version)}", style="bold")
     if node.manifest is None:
         return text.append(f"  {node.problem}", style="red")
     when = node.manifest.producer.finished_at.astimezone()
@@ -231,3 +231,9 @@ def _lineage_json(node: LineageNode) -> dict[str, Any]:
 
 def _side(value: str | None) -> str:
     return "—" if value is None else value if len(value) <= 80 else value[:80] + "…"
+
+
+def _short(version: str) -> str:
+    """The first characters of a version, and which repetition of its key it is."""
+    key, dot, repetition = version.partition(".")
+    return f"{key[:SHORT]}{dot}{repetition}"
