@@ -126,7 +126,7 @@ def main(stage: str, run: Callable[[StageContext], dict[str, Any]], argv: list[s
     ``run`` reads its inputs, writes its documents through the context and returns a summary (a few figures).
     """
     parser = argparse.ArgumentParser(prog=f"python -m stages.{stage}", description=f"The {stage} stage of HetRL.",
-                                     epilog=f"example: python -m stages.{stage} --request .hetrl/work/request.json")
+                                     epilog=f"example: python -m stages.{stage} --request request.json")
     parser.add_argument("--request", required=True, metavar="FILE", help="request of the stage, as JSON")
     arguments = parser.parse_args(argv)
     out = _claim_stdout()

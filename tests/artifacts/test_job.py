@@ -36,7 +36,7 @@ def test_override_changes_one_field() -> None:
     (["batch.mini_batch_prompts=3"], "mini_batch_prompts 3 does not divide prompts 8"),
     (["batch.mini_batch_prompts=16"], "more than prompts 8"),
     (["batch.micro_batch_sequences=64"], "more than a mini-batch holds"),
-    (["batch.responses_per_prompt=1"], "at least 2"),
+    (["batch.responses_per_prompt=1", "batch.micro_batch_sequences=1"], "at least 2"),
     (["batch.prompts=.nan"], "batch.prompts"),
     (["response_tokens.mean=99"], "mean 99 is above max"),
     (["models.actor=Qwen9"], "no model 'Qwen9' in the catalog"),
