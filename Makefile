@@ -36,7 +36,7 @@ run: install
 
 test: test-install
 	containers/engine.sh start
-	@status=0; $(BIN)/python -m pytest || status=$$?; containers/engine.sh stop; exit $$status
+	@status=0; $(BIN)/python -m pytest || status=$$?; containers/engine.sh stop >/dev/null; exit $$status
 
 lint: test-install
 	$(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
