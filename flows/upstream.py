@@ -38,7 +38,7 @@ class Upstream:
             return self._latest_job() | self.made_by(self._by_prefix("profile", topology))
         for manifest in self.recent(previous, 50):
             if previous != "profile" or cluster is None or manifest.parameters.get("cluster") == cluster.get("cluster"):
-                return (self._latest_job() if previous == "profile" else {}) | self._with_lineage(manifest)
+                return self._renewed((self._latest_job() if previous == "profile" else {}) | self._with_lineage(manifest))
         what = "for this cluster " if previous == "profile" and self.recent(previous, 1) else ""
         raise InputError(f"there is no version of {previous} {what}in the store to go on from", fix=f"run from {previous} first")
 
@@ -46,6 +46,18 @@ class Upstream:
         """Artifact → version for the latest version of ``stage`` and everything it came from; empty when there is none."""
         latest = self.recent(stage, 1)
         return self._with_lineage(latest[0]) if latest else {}
+
+    def _renewed(self, known: dict[str, VersionRef]) -> dict[str, VersionRef]:
+        """With the latest version of schedule where it has the same plan: it is the one whose prediction is to be tested.
+
+        A deployment that stood as a hit goes on naming the version its plan first came from.
+        """
+        latest = next(iter(self.recent("schedule", 1)), None)
+        if latest is None or "plan" not in known:
+            return known
+        plan = FILE["plan"]
+        same = latest.files[plan].identity == self._store.manifest(known["plan"]).files[plan].identity
+        return known | self.made_by(latest) if same else known
 
     def _latest_job(self) -> dict[str, VersionRef]:
         job = self._store.latest("job")
@@ -58,10 +70,9 @@ class Upstream:
         return self._store.manifest(matching[0])
 
     def _with_lineage(self, manifest: Manifest) -> dict[str, VersionRef]:
-        known = self.made_by(manifest)
-        for name, ref in manifest.inputs.items():
-            if name == "calibration":
-                continue
+        inputs = {name: ref for name, ref in manifest.inputs.items() if name != "calibration"}
+        known = self.made_by(manifest) | inputs
+        for ref in inputs.values():
             for artifact, source in self._with_lineage(self._store.manifest(ref)).items():
                 known.setdefault(artifact, source)
         return known

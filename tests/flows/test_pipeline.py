@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from artifacts.deployment import Deployment
 from artifacts.errors import InputError, StoreError
 from artifacts.job import Job
+from artifacts.manifest import Producer, VersionRef
 from artifacts.plan import Plan
 from flows.pipeline import Pipeline, StepResult
 from flows.session import RunRequest, new_run_id, open_run
@@ -138,6 +141,25 @@ def test_documents_of_a_run_belong_together(run: Run, opened: Callable[..., Pipe
     plan = pipeline.store.read(pipeline.known["plan"], Plan)
     assert plan.job == pipeline.store.read(pipeline.known["job"], Job).identity()
     assert plan.topology_fingerprint == pipeline.store.manifest(pipeline.known["topology"]).files["topology.json"].identity
+
+
+def test_later_stages_go_on_from_the_latest_version_of_the_same_plan(run: Run, opened: Callable[..., Pipeline]) -> None:
+    first, forced = run(), run(force=True)
+    pipeline = opened(from_stage="deploy", until_stage="deploy", cluster=None)
+    store, known = pipeline.store, pipeline.known
+    old_plan = VersionRef(stage="schedule", version=first[1].version)
+    plan = store.read(old_plan, Plan)
+    writer = store.new_version("deploy", "d1")
+    writer.put_document(Deployment(plan=plan.identity(), topology_fingerprint=plan.topology_fingerprint, cluster="c", nodes=[], ranks=[]))
+    now = datetime.now(UTC)
+    made = writer.commit(inputs={"job": known["job"], "topology": known["topology"], "plan": old_plan}, context={}, parameters={}, summary={},
+                         producer=Producer(hetrl="0", code_digest="", started_at=now, finished_at=now))
+    store.publish(made.ref)
+    renewed = opened(from_stage="train", until_stage="train", cluster=None, job=None).known
+    assert {renewed[a].version for a in ("plan", "prediction", "search")} == {forced[1].version}
+    run(overrides=("batch.responses_per_prompt=4",))
+    of_another_job = opened(from_stage="train", until_stage="train", cluster=None, job=None).known
+    assert {of_another_job[a].version for a in ("plan", "prediction", "search")} == {first[1].version}
 
 
 def test_an_altered_topology_is_refused_by_the_next_stage(run: Run, tmp_path: Path) -> None:
