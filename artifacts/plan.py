@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import Field, model_validator
 
 from artifacts.base import Document, Name, Strict, digest
 from artifacts.job import TaskName
+
+
+def pipeline_layout(layers: Sequence[int]) -> str:
+    """Megatron's ``pipeline_model_parallel_layout`` of a layer split: ``[3, 1]`` is ``Et*3|tL`` (E embedding, t layer, L loss)."""
+    return f"E{'|'.join('t' if n == 1 else f't*{n}' for n in layers)}L"
 
 
 class Strategy(Strict):

@@ -27,12 +27,7 @@ class Daemon:
     created_s: float
 
     def process(self) -> psutil.Process | None:
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created_s) < 2 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return None
-        return process if same else None
+        return process_of(self.pid, self.created_s)
 
     def stop(self) -> bool:
         """End it and what it started; False: it was not running."""
@@ -48,6 +43,18 @@ class Daemon:
                 left.kill()
         psutil.wait_procs(alive, timeout=STOP_S)
         return True
+
+
+def process_of(pid: int, created_s: float) -> psutil.Process | None:
+    """The running process of that id, if it is the one that was created then and not a later one."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - created_s) < 2
+        # Of a killed process the first thread is a zombie at once; its ports are free when the last thread has gone.
+        ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.Error:
+        return None
+    return process if same and not ended else None
 
 
 def find(folder: Path, name: str) -> Daemon | None:

@@ -28,6 +28,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from artifacts.errors import InputError, RunnerUnavailable, StageTimeout, StoreError
+from flows.services.daemon import last_line, process_of
 
 _HOST = "127.0.0.1"
 _START_S, _VOLUMES_S, _STOP_S = 60.0, 20.0, 8.0
@@ -59,7 +60,7 @@ class S3Server:
     credentials: S3Credentials = field(repr=False)
 
     def alive(self) -> bool:
-        return _process(self.pid, self.created_s) is not None
+        return process_of(self.pid, self.created_s) is not None
 
     def environment(self) -> dict[str, str]:
         """The variables by which ``StoreSettings.from_env`` finds it. Holds the secret: for child processes, not for logs."""
@@ -72,7 +73,7 @@ class S3Server:
 
     def stop(self) -> bool:
         """End it, with SIGKILL if it does not go by itself (acknowledged objects survive that). False: it was not running."""
-        process = _process(self.pid, self.created_s)
+        process = process_of(self.pid, self.created_s)
         if process is None:
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, os.WNOHANG)  # a child of ours that ended by itself
@@ -165,7 +166,7 @@ def _wait(server: S3Server) -> None:
     deadline = time.monotonic() + _START_S
     while True:
         if not server.alive():
-            last = _last_line(server.data_dir)
+            last = last_line(server.data_dir / "server.log")
             raise StoreError(f"the S3 server ended while starting: {last}", fix=f"look into {server.data_dir}/server.log")
         with suppress(ClientError, BotoCoreError):
             buckets = [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]
@@ -187,17 +188,6 @@ def _readable(client: Any, bucket: str) -> bool:
     except (ClientError, BotoCoreError):
         return False
     return True
-
-
-def _process(pid: int, created_s: float) -> psutil.Process | None:
-    try:
-        process = psutil.Process(pid)
-        same = abs(process.create_time() - created_s) < 2
-        # Of a killed process the first thread is a zombie at once; the ports are free when the last thread has gone.
-        ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    except psutil.Error:
-        return None
-    return process if same and not ended else None
 
 
 def _binary() -> str:
@@ -292,13 +282,6 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as handle:  # two starts at once must not make two servers
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def _last_line(folder: Path) -> str:
-    with suppress(OSError):
-        lines = (folder / "server.log").read_text(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else "it said nothing"
-    return "it said nothing"
 
 
 def _end_with_parent() -> None:

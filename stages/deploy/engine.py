@@ -6,7 +6,7 @@ from itertools import groupby
 
 from artifacts.catalog.engines import resolve_engine
 from artifacts.job import Job
-from artifacts.plan import Plan, Strategy
+from artifacts.plan import Plan, Strategy, pipeline_layout
 from artifacts.topology import Topology
 
 Value = str | int | float | bool
@@ -30,14 +30,8 @@ def engine_configuration(job: Job, topology: Topology, plan: Plan) -> dict[str, 
 
 
 def _task(s: Strategy) -> dict[str, Value]:
-    return {"dp": s.dp, "pp": s.pp, "tp": s.tp, "layers": layer_layout(s.layers), "micro_batch_sequences": s.micro_batch_sequences,
+    return {"dp": s.dp, "pp": s.pp, "tp": s.tp, "layers": pipeline_layout(s.layers), "micro_batch_sequences": s.micro_batch_sequences,
             "local_batch_sequences": ",".join(map(str, s.local_batch_sequences))}
-
-
-def layer_layout(layers: list[int]) -> str:
-    """Megatron's ``pipeline_model_parallel_layout``: E the embedding, t a layer, L the loss, | between stages ([4, 1] → ``Et*4|tL``)."""
-    stages = ["t" if n == 1 else f"t*{n}" for n in layers]
-    return f"E{'|'.join(stages)}L"
 
 
 def spans(ranks: list[str]) -> str:

@@ -95,7 +95,8 @@ def _in_sample(context: StageContext) -> list[str]:
     ref = context.request.inputs.get("calibration")
     if ref is None or context.store.manifest(ref).inputs.get("throughput") != context.input_ref("throughput"):
         return []
-    return ["no test of the prediction: its calibration was fitted on this very run; train again to test it (hetrl run --from train --force)"]
+    return ["no test of the prediction: its calibration was fitted on this very run; "
+            "train again to test it (hetrl run --from train --force)"]
 
 
 def _trend(context: StageContext) -> list[TrendPoint]:

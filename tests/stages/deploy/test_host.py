@@ -11,8 +11,9 @@ from artifacts.catalog import models
 from artifacts.deployment import Check
 from artifacts.errors import ClusterChanged, HetrlError, InputError, RunnerUnavailable
 from artifacts.job import Dataset, Engine
+from artifacts.plan import pipeline_layout
 from artifacts.units import GIB, MIB
-from stages.deploy.engine import engine_configuration, layer_layout, spans
+from stages.deploy.engine import engine_configuration, spans
 from stages.deploy.facts import HostFacts, gather, model_problem, pinned
 from stages.deploy.faults import raise_if_any
 from stages.deploy.host import check_hosts, look_here
@@ -107,7 +108,7 @@ def test_engine_configuration_is_the_plans() -> None:
 
 
 def test_layouts_as_megatron_writes_them() -> None:
-    assert [layer_layout(layers) for layers in ([5], [1], [4, 1], [3, 2, 1, 1])] == ["Et*5L", "EtL", "Et*4|tL", "Et*3|t*2|t|tL"]
+    assert [pipeline_layout(layers) for layers in ([5], [1], [4, 1], [3, 2, 1, 1])] == ["Et*5L", "EtL", "Et*4|tL", "Et*3|t*2|t|tL"]
     assert spans(["a", "a", "b", "a"]) == "a×2, b, a"
 
 
@@ -115,7 +116,7 @@ def test_layouts_as_megatron_writes_them() -> None:
 def test_megatron_reads_the_layouts() -> None:
     layout = pytest.importorskip("megatron.core.transformer.pipeline_parallel_layer_layout")
     for layers in ([5], [4, 1], [3, 2, 1, 1]):
-        parsed = layout.PipelineParallelLayerLayout.from_str(layer_layout(layers), len(layers))
+        parsed = layout.PipelineParallelLayerLayout.from_str(pipeline_layout(layers), len(layers))
         held = [sum(kind.name == "decoder" for kind in parsed.layout[stage][0]) for stage in range(len(layers))]
         assert held == layers
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from artifacts.catalog import models
+from artifacts.plan import pipeline_layout
 from stages.train.engines.verl.environment import environment
-from stages.train.engines.verl.ranks import pipeline_layout
 from stages.train.toy_model import build_toy_model
 
 pytestmark = pytest.mark.engine

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.train.engines.verl.ranks import deal, megatron_order, micro_sizes, pieces, pipeline_layout, replica_of
+from artifacts.plan import pipeline_layout
+from stages.train.engines.verl.ranks import deal, megatron_order, micro_sizes, pieces, replica_of
 from tests.stages.train.support import strategy
 
 

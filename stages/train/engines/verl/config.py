@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.job import Job
-from artifacts.plan import Plan, Strategy
-from stages.train.engines.verl.ranks import pipeline_layout
+from artifacts.plan import Plan, Strategy, pipeline_layout
 from stages.train.engines.verl.score import __file__ as SCORE_FILE
 
 CONFIG_NAME = "ppo_megatron_trainer"

@@ -21,14 +21,6 @@ def replica_of(strategy: Strategy, megatron_rank: int) -> int:
     return megatron_rank // strategy.tp % strategy.dp
 
 
-def pipeline_layout(layers: Sequence[int]) -> str:
-    """Megatron's explicit ``pipeline_model_parallel_layout``: ``[3, 1]`` is ``Et*3|tL`` (E embedding, t layer, L loss)."""
-    stages = ["t" if n == 1 else f"t*{n}" for n in layers]
-    stages[0] = "E" + stages[0]
-    stages[-1] += "L"
-    return "|".join(stages)
-
-
 def deal(lengths: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
     """Give each replica its count of sequences so that tokens follow the counts: longest first, to whoever lags most.
 
