@@ -31,11 +31,17 @@ class Lengths(Strict):
 
     mean: float = Field(gt=0, le=10_000_000)
     max: int = Field(ge=1, le=10_000_000)
+    quantiles: dict[Annotated[float, Field(gt=0, lt=1)], Annotated[int, Field(ge=0, le=10_000_000)]] = Field(
+        default_factory=dict, description="share of the sequences that are no longer → tokens, as measured; empty: a shape is assumed"
+    )
 
     @model_validator(mode="after")
-    def _mean_below_max(self) -> Lengths:
+    def _consistent(self) -> Lengths:
         if self.mean > self.max:
             raise ValueError(f"mean {self.mean:g} is above max {self.max}: raise max or lower mean")
+        lengths = [tokens for _, tokens in sorted(self.quantiles.items())]
+        if lengths != sorted(lengths) or (lengths and lengths[-1] > self.max):
+            raise ValueError(f"quantiles {self.quantiles} must grow and stay within max {self.max}")
         return self
 
 

@@ -10,7 +10,7 @@ from artifacts.search import Operator, Search
 from artifacts.topology import Provenance
 from stages.schedule.cost.bounds import roofline_s
 from stages.schedule.cost.compute import equivalent_width
-from stages.schedule.cost.iteration import GroupPrice, PlanPrice, compose, price_layouts
+from stages.schedule.cost.iteration import PlanPrice, compose, price_layouts
 from stages.schedule.draft import Cut, Draft, GroupDraft, Layout
 from stages.schedule.problem import ACTOR_LOG_PROB, WEIGHT_UPDATE, Problem
 from stages.schedule.search.evaluator import Evaluator
@@ -46,7 +46,7 @@ def plan_document(problem: Problem, price: PlanPrice, *, solver: str, idle: dict
         if "rollout" in group.layouts:
             layout = group.layouts["rollout"]
             hints["rollout_sequences_in_flight"] = max(layout.micro)
-            hints["rollout_kv_bytes_per_device"] = int(_rollout_kv(problem, group, layout))
+            hints["rollout_kv_bytes_per_device"] = int(group.kv_bytes)
     notes = [f"{g.name}: {g.reason}" for g in groups if g.reason]
     return Plan(
         job=problem.job.identity(),
@@ -58,13 +58,6 @@ def plan_document(problem: Problem, price: PlanPrice, *, solver: str, idle: dict
         reasons=notes,
         solver=solver,
     )
-
-
-def _rollout_kv(problem: Problem, group: GroupPrice, layout: Layout) -> float:
-    """KV cache the roomiest replica needs on a shard."""
-    held = group.memory.working["rollout"] - problem.engine.memory.generation_bytes
-    moved = group.memory.offloaded.get("rollout.weights", 0.0)
-    return float(np.max(held - moved))
 
 
 def strategy_document(problem: Problem, layout: Layout) -> Strategy:
@@ -99,13 +92,13 @@ def price_plan(problem: Problem, plan: Plan) -> PlanPrice | None:
     groups = []
     for group in plan.groups:
         layouts: dict[str, Layout] = {}
-        rollout = None
         trained_here = any(t.endswith("_training") for t in group.tasks)
         for name in group.tasks:
             strategy = plan.tasks[name]
             ranks = np.array([index[r] for r in strategy.ranks], dtype=np.int64).reshape(strategy.dp, strategy.pp, strategy.tp)
             if name == "rollout":
-                rollout = ranks, tuple(strategy.local_batch_sequences)
+                shares = tuple(strategy.local_batch_sequences)
+                layouts[name] = Layout(ranks=ranks, layers=tuple(strategy.layers), local=shares, micro=shares, micro_batches=1)
                 continue
             found = micro_sizes(problem, strategy, training=trained_here) or micro_sizes(problem, strategy, training=False)
             if found is None:
@@ -117,9 +110,7 @@ def price_plan(problem: Problem, plan: Plan) -> PlanPrice | None:
                 micro=found[1],
                 micro_batches=found[0],
             )
-        priced = price_layouts(
-            problem, tuple(group.tasks), layouts, rollout_ranks=rollout[0] if rollout else None, shares=rollout[1] if rollout else None
-        )
+        priced = price_layouts(problem, tuple(group.tasks), layouts)
         if priced is None:
             return None
         groups.append(priced)

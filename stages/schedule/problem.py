@@ -12,7 +12,6 @@ from artifacts.catalog.engines import EngineCapability, resolve_engine
 from artifacts.job import ROLE_OF_TASK, TRAINING_TASKS, Job, TaskName
 from artifacts.model_spec import ModelSpec
 from artifacts.topology import Topology
-from stages.schedule.cost.compute import equivalent_width
 from stages.schedule.draft import Cut
 from stages.schedule.fleet import Fleet, build_fleet
 
@@ -73,22 +72,12 @@ class Problem:
     excluded: dict[str, str]
     """Device id → why no task may use it."""
     cuts_memo: dict[tuple[object, ...], tuple[Cut, ...]] = field(default_factory=dict)
-    stage_memory_memo: dict[tuple[object, ...], tuple[dict[str, float], float]] = field(default_factory=dict)
-    _rates: dict[tuple[float, int, int], Floats] = field(default_factory=dict)
+    compiled: dict[str, object] = field(default_factory=dict)
+    """The kernel's tables and scratch memory, made when first asked for (see ``cost.tables.compiled``)."""
     _factors: dict[str, Floats] = field(default_factory=dict)
 
     def task(self, name: str) -> Task:
         return next(t for t in self.tasks if t.name == name)
-
-    def rates(self, *, tokens: float, hidden: int, tp: int) -> Floats:
-        """FLOP/s of every device at a size, ``[D]``. Memoised; pure in its arguments."""
-        key = (tokens, hidden, tp)
-        found = self._rates.get(key)
-        if found is None:
-            width = equivalent_width(hidden=hidden, tp=tp)
-            by_class = np.array([curve.rate(tokens=tokens, width=width) for curve in self.fleet.curves])
-            found = self._rates[key] = by_class[self.fleet.device_class]
-        return found
 
     def factors(self, task: str) -> Floats:
         """Calibration factor of every device for a task, ``[D]``: measured over predicted time; 1 where nothing was learned."""

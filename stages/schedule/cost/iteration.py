@@ -1,28 +1,68 @@
-"""One iteration: price a group, then compose the groups. A group is an exclusive resource; groups run at the same time.
-
-Synchronous: rollout, then all inference, then all training, then the weight update (each phase needs the whole batch of the one before).
-Asynchronous: rollout beside the rest, then the weight update.
-"""
+"""Prices as values: a group, a plan. The arithmetic is the kernel's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.schedule.cost.reshard import weight_update_s
-from stages.schedule.cost.residency import GroupMemory, MemoryLedger
-from stages.schedule.cost.rollout import price_rollout
-from stages.schedule.cost.tasks import TaskPrice, inference_price, training_price
-from stages.schedule.draft import GroupDraft, Layout, units_of
+from stages.schedule.cost.kernel.arrays import (
+    HELD,
+    MODEL_PROCESS,
+    MOVED,
+    OVERFLOW,
+    ROLLOUT_PROCESS,
+    TERMS,
+    WORKING,
+    Flat,
+    Ledger,
+)
+from stages.schedule.cost.kernel.layout import deal_rollout, lay_out_group
+from stages.schedule.cost.kernel.layout import mean_rank_bytes as mean_rank_bytes_kernel
+from stages.schedule.cost.kernel.price import compose as compose_kernel
+from stages.schedule.cost.kernel.price import price_group as price_group_kernel
+from stages.schedule.cost.tables import compiled, read_task, write_task
+from stages.schedule.draft import GroupDraft, Layout
 from stages.schedule.fleet import UNUSABLE_S
-from stages.schedule.layouts import lay_out
 from stages.schedule.problem import ACTOR_LOG_PROB, Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+NO_CUT = (0, 0, 0, 0, False)
+
+
+@dataclass(frozen=True)
+class TaskPrice:
+    """Seconds of a task in one iteration, by term; the terms add up to the time."""
+
+    terms: dict[str, float]
+
+    @property
+    def time_s(self) -> float:
+        return sum(self.terms.values())
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMemory:
+    """Bytes by ``task.term`` and by task, on the devices of a group, ``[n]`` in the order of ``devices``.
+
+    ``offloaded`` is what the machines' own memory holds for the devices instead.
+    """
+
+    devices: Ints
+    resident: dict[str, Floats] = field(default_factory=dict)
+    working: dict[str, Floats] = field(default_factory=dict)
+    offloaded: dict[str, Floats] = field(default_factory=dict)
+
+    def resident_sum(self) -> Floats:
+        return sum(self.resident.values(), start=np.zeros(len(self.devices)))
+
+    def peak(self) -> Floats:
+        """Σ resident + max working, ``[n]``."""
+        most = np.max(list(self.working.values()), axis=0) if self.working else 0.0
+        return self.resident_sum() + most  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,21 +74,22 @@ class GroupPrice:
     prices: dict[str, TaskPrice]
     memory: GroupMemory
     overflow: float
+    phases: tuple[float, float, float]
+    """Seconds of rollout, inference, training."""
+    kv_bytes: float = 0.0
+    """KV cache of the roomiest rollout replica, on a shard."""
 
     @property
     def rollout_s(self) -> float:
-        return self._sum(lambda name: name == "rollout")
+        return self.phases[0]
 
     @property
     def inference_s(self) -> float:
-        return self._sum(lambda name: name.endswith("_inference") or name == ACTOR_LOG_PROB)
+        return self.phases[1]
 
     @property
     def training_s(self) -> float:
-        return self._sum(lambda name: name.endswith("_training"))
-
-    def _sum(self, keep: Callable[[str], bool]) -> float:
-        return sum(p.time_s for name, p in self.prices.items() if keep(name))
+        return self.phases[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,106 +109,123 @@ class PlanPrice:
     @property
     def cost(self) -> float:
         """What the search minimises: seconds, with plans that do not fit behind all that do, the nearer to fitting the better."""
-        if self.overflow > 0.0:
-            return 2 * UNUSABLE_S * (1.0 + self.overflow) + min(self.iteration_s, UNUSABLE_S)
-        return self.iteration_s
+        return cost_of(self.iteration_s, self.overflow)
+
+
+def cost_of(iteration_s: float, overflow: float) -> float:
+    if overflow > 0.0:
+        return 2 * UNUSABLE_S * (1.0 + overflow) + min(iteration_s, UNUSABLE_S)
+    return iteration_s
 
 
 def price_group(problem: Problem, group: GroupDraft) -> GroupPrice | None:
     """Lay a group out and price its tasks; None where the draft cannot be laid out."""
-    layouts = lay_out(problem, group)
-    if layouts is None:
-        return None
-    ranks = _rollout_ranks(problem, group, layouts)
-    if ranks is None and "rollout" in group.tasks:
-        return None
-    return price_layouts(problem, group.tasks, layouts, rollout_ranks=ranks)
+    kernel = compiled(problem)
+    _enter(problem, kernel.flat, group.tasks)
+    cut = group.cut
+    dp, pp, tp, micro, column = (cut.dp, cut.pp, cut.tp, cut.micro, cut.column) if cut else NO_CUT
+    devices = np.array(group.devices, dtype=np.int64)
+    made = lay_out_group(
+        kernel.tables, kernel.flat, kernel.ledger, 0, devices, len(devices), dp, pp, tp, micro, column, group.rollout_tp
+    )
+    return _priced(problem, group.tasks) if made else None
 
 
-def price_layouts(
-    problem: Problem,
-    tasks: tuple[str, ...],
-    layouts: dict[str, Layout],
-    *,
-    rollout_ranks: Ints | None,
-    shares: tuple[int, ...] | None = None,
-) -> GroupPrice | None:
-    """Price a group whose training and inference tasks are laid out. ``shares`` of the batch by rollout replica: dealt here if None."""
-    used = {d for layout in layouts.values() for d in layout.devices()}
-    if rollout_ranks is not None:
-        used |= {int(d) for d in rollout_ranks.ravel()}
-    devices = np.array(sorted(used), dtype=np.int64)
-    ledger = MemoryLedger(problem, tasks, devices)
-    prices: dict[str, TaskPrice] = {}
-    for number, (name, layout) in enumerate(layouts.items()):
-        task = problem.task(name)
-        if number == 0:
-            ledger.process("model", layout.ranks)
-        ledger.model_task(task, layout)
-        prices[name] = _with_offload(
-            problem, ledger.memory, name, training_price(problem, task, layout) if task.training else inference_price(problem, task, layout)
-        )
-    if "actor_training" in layouts:
-        prices[ACTOR_LOG_PROB] = inference_price(
-            problem, problem.task("actor_training"), layouts["actor_training"], factor_of=ACTOR_LOG_PROB
-        )
-    short = 0.0
-    if rollout_ranks is not None:
-        ledger.process("rollout", rollout_ranks)
-        ledger.rollout_weights(rollout_ranks)
-        rollout = price_rollout(problem, ranks=rollout_ranks, kv_budget=ledger.kv_budget(rollout_ranks), shares=shares)
-        if rollout is None:
+def price_layouts(problem: Problem, tasks: tuple[str, ...], layouts: Mapping[str, Layout]) -> GroupPrice | None:
+    """Price a group as laid out. A rollout without shares of the batch (``local`` empty) is dealt them; None where that cannot be."""
+    kernel = compiled(problem)
+    _enter(problem, kernel.flat, tasks)
+    index = _index(problem)
+    for name, layout in layouts.items():
+        if layout.local:
+            write_task(kernel.flat, index[name], layout, 0)
+    rollout = layouts.get("rollout")
+    if rollout is not None and not rollout.local:
+        write_task(kernel.flat, index["rollout"], _with_shares(rollout), 0)
+        if not deal_rollout(kernel.tables, kernel.flat, kernel.ledger, 0):
             return None
-        ledger.kv(rollout_ranks, rollout.kv_bytes)
-        layouts = {"rollout": rollout.layout, **layouts}
-        prices["rollout"] = _with_offload(problem, ledger.memory, "rollout", rollout.price)
-        short = float((rollout.shortfall / problem.usable_bytes[rollout_ranks].min(axis=(1, 2))).max())
-    over = (ledger.memory.peak() - problem.usable_bytes[devices]) / problem.fleet.memory_bytes[devices]
+    return _priced(problem, tasks)
+
+
+def _with_shares(rollout: Layout) -> Layout:
+    ones = (1,) * rollout.dp
+    return Layout(ranks=rollout.ranks, layers=rollout.layers, local=ones, micro=ones, micro_batches=1)
+
+
+def _index(problem: Problem) -> dict[str, int]:
+    return {t.name: i for i, t in enumerate(problem.tasks)}
+
+
+def _enter(problem: Problem, flat: Flat, tasks: Sequence[str]) -> None:
+    """Make these tasks group 0 of the scratch plan, and all others nobody's."""
+    flat.row["group"] = [0 if t.name in tasks else -1 for t in problem.tasks]
+
+
+def _priced(problem: Problem, tasks: tuple[str, ...]) -> GroupPrice:
+    """Price group 0 of the scratch plan, and read what the kernel wrote."""
+    kernel, index = compiled(problem), _index(problem)
+    ledger, flat = kernel.ledger, kernel.flat
+    price_group_kernel(kernel.tables, flat, ledger, 0)
+    layouts = {name: read_task(flat, index[name]) for name in ("rollout", *tasks) if name in tasks}
+    devices = np.array(sorted({d for layout in layouts.values() for d in layout.devices()}), dtype=np.int64)
+    rows = {name: index[name] for name in layouts}
+    if "actor_training" in rows:
+        rows[ACTOR_LOG_PROB] = len(index)
+    kv = 0.0
+    if "rollout" in layouts:
+        replicas = layouts["rollout"].dp
+        kv = float(ledger.slot["kv"][:replicas].max())
+        layouts["rollout"] = Layout(
+            ranks=layouts["rollout"].ranks,
+            layers=layouts["rollout"].layers,
+            local=layouts["rollout"].local,
+            micro=tuple(ledger.slot["in_flight"][:replicas].tolist()),
+            micro_batches=1,
+        )
     return GroupPrice(
-        tasks=tasks, layouts=layouts, prices=prices, memory=ledger.memory, overflow=max(0.0, short, _beyond(float(over.max())))
+        tasks=tasks,
+        layouts=layouts,
+        prices={name: TaskPrice({term: s for term, s in zip(TERMS, ledger.terms[r].tolist(), strict=True) if s}) for name, r in rows.items()},
+        memory=_memory(ledger, layouts, index, devices),
+        overflow=float(ledger.groups[0, OVERFLOW]),
+        phases=tuple(ledger.groups[0, :OVERFLOW].tolist()),
+        kv_bytes=kv,
     )
 
 
-def _beyond(relative: float) -> float:
-    """A lack of memory, or nothing: less than a millionth is rounding."""
-    return relative if relative > 1e-6 else 0.0
-
-
-def _rollout_ranks(problem: Problem, group: GroupDraft, layouts: dict[str, Layout]) -> Ints | None:
-    """``[replicas, 1, tp]``: on the actor's ranks in their order where they share a group, else on the group's own devices."""
-    if not group.rollout_tp:
-        return None
-    tp = group.rollout_tp
-    actor = layouts.get("actor_training")
-    if actor is not None:
-        ranks = actor.ranks.ravel()
-        return ranks.reshape(-1, 1, tp) if ranks.size % tp == 0 else None
-    units = units_of(group.devices, problem.fleet.machine, tp)
-    return np.array(units, dtype=np.int64)[:, None, :] if units else None
-
-
-def _with_offload(problem: Problem, memory: GroupMemory, name: str, price: TaskPrice) -> TaskPrice:
-    """Add the way in and out over the host link for what is offloaded between a task's phases."""
-    moved = sum((held for key, held in memory.offloaded.items() if key.startswith(f"{name}.")), start=np.zeros(len(memory.devices)))
-    if not moved.any():
-        return price
-    rate = problem.fleet.host_bytes_per_s[memory.devices]
-    seconds = np.where(moved > 0, 2 * moved / np.where(np.isnan(rate), 1e-9, rate), 0.0)
-    return TaskPrice({**price.terms, "offload": float(seconds.max())})
+def _memory(ledger: Ledger, layouts: Mapping[str, Layout], index: Mapping[str, int], devices: Ints) -> GroupMemory:
+    memory = GroupMemory(devices=devices)
+    for name in layouts:
+        t = index[name]
+        memory.working[name] = ledger.memory[t, WORKING, devices]
+        for term, word in enumerate(HELD):
+            held = ledger.memory[t, term, devices]
+            if held.any():
+                key = f"{name}.{word}" if term not in (MODEL_PROCESS, ROLLOUT_PROCESS) else f"{'rollout' if name == 'rollout' else 'model'}.process"
+                memory.resident[key] = memory.resident[key] + held if key in memory.resident else held
+        if ledger.memory[t, MOVED, devices].any():
+            memory.offloaded[name] = ledger.memory[t, MOVED, devices]
+    return memory
 
 
 def compose(problem: Problem, groups: Sequence[GroupPrice]) -> PlanPrice:
     """Price the plan these groups make."""
-    rollout = sum(g.rollout_s for g in groups)
-    inference, training = max(g.inference_s for g in groups), max(g.training_s for g in groups)
-    layouts = {name: layout for g in groups for name, layout in g.layouts.items()}
-    update = weight_update_s(problem, actor=layouts["actor_training"], rollout=layouts["rollout"])
-    overhead = problem.calibration.overhead_s if problem.calibration else 0.0
-    beside = problem.job.mode == "async"
-    alone = max(rollout, inference + training) if beside else rollout + inference + training
-    overflow = max(max(g.overflow for g in groups), _host_overflow(problem, groups))
+    kernel, index = compiled(problem), _index(problem)
+    flat, ledger = kernel.flat, kernel.ledger
+    flat.row[:] = (-1, 0, 0, 0, 1)
+    for g, group in enumerate(groups):
+        ledger.groups[g] = (*group.phases, group.overflow)
+        ledger.slot["peak"][group.memory.devices] = group.memory.peak()
+        for name, layout in group.layouts.items():
+            write_task(flat, index[name], layout, g)
+            ledger.memory[index[name], MOVED, group.memory.devices] = group.memory.offloaded.get(name, 0.0)
+    compose_kernel(kernel.tables, flat, ledger, len(groups))
     return PlanPrice(
-        groups=tuple(groups), iteration_s=alone + update + overhead, weight_update_s=update, overhead_s=overhead, overflow=overflow
+        groups=tuple(groups),
+        iteration_s=float(ledger.total[0]["iteration"]),
+        weight_update_s=float(ledger.total[0]["update"]),
+        overhead_s=float(kernel.tables.job[0]["overhead"]),
+        overflow=float(ledger.total[0]["overflow"]),
     )
 
 
@@ -182,7 +240,8 @@ def host_bytes(problem: Problem, groups: Sequence[GroupPrice]) -> Floats:
     return need
 
 
-def _host_overflow(problem: Problem, groups: Sequence[GroupPrice]) -> float:
-    have = problem.fleet.host_memory_bytes
-    need = host_bytes(problem, groups)
-    return max(0.0, _beyond(float(((need - have * (1 - problem.engine.memory.reserve)) / np.maximum(have, 1.0)).max())))
+def mean_rank_bytes(problem: Problem, tasks: tuple[str, ...], *, dp: int, pp: int, tp: int, micro: int, rollout_tp: int) -> float:
+    """Bytes the mean rank of a cut would need with equal stages, roughly: what sorts cuts before any is priced."""
+    kernel = compiled(problem)
+    _enter(problem, kernel.flat, tasks)
+    return float(mean_rank_bytes_kernel(kernel.tables, kernel.flat, 0, dp, pp, tp, micro, rollout_tp))

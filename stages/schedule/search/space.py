@@ -9,8 +9,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.schedule.cost.residency import holds_weights, rollout_weight_bytes, stage_memory
-from stages.schedule.draft import Cut, GroupDraft, units_of
+from stages.schedule.cost.iteration import mean_rank_bytes
+from stages.schedule.draft import Cut, GroupDraft, unit_count
 from stages.schedule.problem import Problem
 
 Grouping = tuple[tuple[str, ...], ...]
@@ -119,7 +119,7 @@ def _cuts(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], *,
     wanted_pp, wanted_dp = _fixed(problem, tasks, "pp"), _fixed(problem, tasks, "dp")
     found = []
     for tp in legal_tps(problem, tasks, min(most_tp, len(devices), 16)):
-        units = len(units_of(devices, machine, tp))
+        units = unit_count(devices, tp)
         depths = sorted({*PIPELINE_DEPTHS, units, *([wanted_pp] if wanted_pp else [])})
         for pp in depths:
             if pp < 1 or pp > min(units, layers) or wanted_pp not in (None, pp):
@@ -156,38 +156,9 @@ def smaller_micros(problem: Problem) -> list[int]:
 
 def _fill(problem: Problem, tasks: tuple[str, ...], devices: tuple[int, ...], dp: int, pp: int, tp: int) -> float:
     """Memory the mean rank would need over the mean device's, roughly: equal stages, the job's micro-batch, rollout in at most 8 shards."""
-    memory, micro = problem.engine.memory, problem.work.micro_batch_sequences
-    held = working = 0.0
-    stages = sorted({0, pp // 2, pp - 1})
-    for name in tasks:
-        task = problem.task(name)
-        if name == "rollout":
-            held += (
-                rollout_weight_bytes(problem, min(8, dp * pp * tp, problem.engine.rollout.max_tp))
-                + memory.per_rank_bytes
-                + memory.generation_bytes
-            )
-            continue
-        layers = max(1, task.model.layers // pp)
-        per_stage = [
-            stage_memory(
-                problem,
-                task,
-                layers=layers,
-                stage=j,
-                stages=pp,
-                tp=tp,
-                dp=dp,
-                micro=micro,
-                micro_batches=pp,
-                own_weights=holds_weights(name, tasks),
-            )
-            for j in stages
-        ]
-        resident = sum(sum(r.values()) for r, _ in per_stage) / len(stages)
-        needs = sum(n for _, n in per_stage) / len(stages)
-        held, working = (held, max(working, resident + needs)) if problem.job.engine.offload else (held + resident, max(working, needs))
-    return (held + working + memory.per_rank_bytes) / float(problem.usable_bytes[list(devices)].mean())
+    rollout_tp = min(8, dp * pp * tp, problem.engine.rollout.max_tp) if "rollout" in tasks else 0
+    need = mean_rank_bytes(problem, tasks, dp=dp, pp=pp, tp=tp, micro=problem.work.micro_batch_sequences, rollout_tp=rollout_tp)
+    return need / float(problem.usable_bytes[list(devices)].mean())
 
 
 def size_vectors(problem: Problem, grouping: Grouping, *, most: int) -> list[Sizes]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.job import ROLE_OF_TASK
-from stages.schedule.cost.memory import (
+from tests.stages.schedule.reference.memory import (
     activation_bytes,
     forward_bytes,
     held_params,

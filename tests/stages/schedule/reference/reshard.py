@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from stages.schedule.cost.memory import held_params
+from tests.stages.schedule.reference.memory import held_params
 from stages.schedule.draft import Layout
 from stages.schedule.problem import WEIGHT_UPDATE, Problem
 

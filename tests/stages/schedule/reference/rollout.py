@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.schedule.balance import apportion
-from stages.schedule.cost.generation import Generation, Replica, generation_time
-from stages.schedule.cost.memory import kv_bytes_per_sequence
-from stages.schedule.cost.network import ring_successors
-from stages.schedule.cost.tasks import TaskPrice
+from tests.stages.schedule.reference.balance import apportion
+from tests.stages.schedule.reference.generation import Generation, Replica, generation_time
+from tests.stages.schedule.reference.memory import kv_bytes_per_sequence
+from tests.stages.schedule.reference.network import ring_successors
+from tests.stages.schedule.reference.tasks import TaskPrice
 from stages.schedule.draft import Layout
 from stages.schedule.problem import Problem
 

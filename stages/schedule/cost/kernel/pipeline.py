@@ -1,0 +1,188 @@
+"""A training or inference task on its layout: 1F1B over unequal stages, the collectives inside, optimizer steps."""
+
+from __future__ import annotations
+
+from stages.schedule.cost.kernel.arrays import (
+    BUBBLE,
+    COMPUTE,
+    DP,
+    FULL,
+    HBM,
+    OPTIMIZER,
+    PP,
+    TP,
+    Flat,
+    Ledger,
+    Tables,
+)
+from stages.schedule.cost.kernel.collectives import (
+    add_flow,
+    begin_flows,
+    count_ring,
+    count_tp_rings,
+    load_ring,
+    ring_of,
+    ring_pass,
+    shared_by,
+    spans_machines,
+)
+from stages.schedule.cost.kernel.footprint import held_params
+from stages.schedule.cost.kernel.jit import inner
+from stages.schedule.cost.kernel.rates import flops_per_s
+
+UPDATE_BYTES = 30.0
+"""Memory traffic of Adam's update of a parameter: reads gradient, master copy, two moments (16); writes the last three and the 16-bit weight."""
+
+
+@inner
+def forward_rate(tb: Tables, lg: Ledger, task: int, tp: int, klass: int, sequences: int) -> float:
+    """FLOP/s at a micro-batch, remembered while the task and ``tp`` stay the same (````lg.pace```` is cleared by the caller)."""
+    if lg.pace[klass].sequences != sequences:
+        lg.pace[klass].sequences = sequences
+        lg.pace[klass].rate = flops_per_s(tb, task, tp, klass, sequences * tb.job[0].tokens)
+    return lg.pace[klass].rate
+
+
+@inner
+def count_hops(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
+    """Count what crosses machines between neighbouring stages of all replicas."""
+    dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
+    begin_flows(lg)
+    for i in range(dp):
+        for r in range(i * pp * tp, (i * pp + pp - 1) * tp):
+            a, b = tb.dev[fp.ranks[task, r]].machine, tb.dev[fp.ranks[task, r + tp]].machine
+            if a != b:
+                add_flow(lg, a, b)
+
+
+@inner
+def hop_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, start: int, tp: int, bytes_: float) -> float:
+    """From the ranks at ``start`` to those of the next stage, shard by shard: the slowest of α + bytes/(tp·β)."""
+    slowest = 0.0
+    for r in range(start, start + tp):
+        source, target = fp.ranks[task, r], fp.ranks[task, r + tp]
+        if source != target:
+            a, b = tb.dev[source].machine, tb.dev[target].machine
+            slowest = max(slowest, tb.net[a, b].latency + bytes_ / tp * tb.net[a, b].inverse * shared_by(lg, a, b))
+    return slowest
+
+
+@inner
+def prepare_stages(tb: Tables, fp: Flat, lg: Ledger, task: int, training: bool) -> None:
+    """Hops between stages into ``lg.stage``, and what shares the links of tensor-parallel rings; before :func:`stage_seconds` is asked."""
+    dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
+    spans = spans_machines(tb, fp, task, dp * pp * tp)
+    for c in range(len(lg.pace)):
+        lg.pace[c].sequences = -1
+    if pp > 1:
+        if spans:
+            count_hops(tb, fp, lg, task)
+        else:
+            begin_flows(lg)
+        for i in range(dp):
+            bytes_ = fp.micro[task, i] * tb.job[0].tokens * tb.task[task].hidden * tb.job[0].element_bytes
+            for j in range(pp - 1):
+                lg.slot[i * pp + j].stage = (2.0 if training else 1.0) * hop_seconds(tb, fp, lg, task, (i * pp + j) * tp, tp, bytes_)
+            lg.slot[i * pp + pp - 1].stage = 0.0
+    if tp > 1 and spans:
+        count_tp_rings(tb, fp, lg, task)
+    else:
+        begin_flows(lg)
+
+
+@inner
+def stage_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, training: bool, i: int, j: int) -> tuple[float, float, float, float, float]:
+    """(compute of a layer, its wait for memory, its all-reduces, output head, hop to the next stage) of one micro-batch on a stage of a replica.
+
+    ``row`` names the calibration factor: the task's own, or the old log-probabilities'.
+    """
+    pp, tp = fp.row[task].pp, fp.row[task].tp
+    start, sequences = (i * pp + j) * tp, fp.micro[task, i]
+    tokens = sequences * tb.job[0].tokens
+    multiplier = (4.0 if tb.job[0].recompute == FULL else 3.0) if training else 1.0
+    rate, hbm, factor, before = 1e300, 1e300, 0.0, -1
+    home, inside = tb.dev[fp.ranks[task, start]].machine, True
+    for r in range(start, start + tp):
+        device = fp.ranks[task, r]
+        klass = tb.dev[device].device_class
+        inside = inside and tb.dev[device].machine == home
+        hbm = min(hbm, tb.dev[device].hbm)
+        if klass != before:
+            before = klass
+            rate = min(rate, forward_rate(tb, lg, task, tp, klass, sequences))
+            factor = max(factor, tb.factor[row, klass])
+    compute = multiplier * (tb.task[task].layer_flops * tokens + sequences * tb.task[task].attention_flops * tb.job[0].tokens * tb.job[0].tokens) / tp / rate
+    read = multiplier * tb.task[task].layer_params * tb.job[0].element_bytes / tp / hbm
+    reduce = 0.0
+    if tp > 1:
+        times = 4.0 * ((3.0 if tb.job[0].recompute == FULL else 2.0) if training else 1.0)
+        bytes_ = tokens * tb.task[task].hidden * tb.job[0].element_bytes
+        if inside:
+            reduce = times * (tp - 1) * (tb.net[home, home].latency + bytes_ * tb.net[home, home].inverse / tp)
+        else:
+            load_ring(lg, fp, task, start, 1, tp)
+            reduce = times * ring_pass(ring_of(tb, lg, tp), bytes_)
+    head = 0.0
+    if j == pp - 1:
+        head = (3.0 if training else 1.0) * tb.task[task].head_flops * tokens / (1 if tb.task[task].value_head else tp) / rate
+    hop = lg.slot[i * pp + j].stage if pp > 1 else 0.0
+    return factor * compute, factor * max(0.0, read - compute), factor * reduce, factor * head, hop
+
+
+@inner
+def pass_over_batch(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, training: bool, micro_batches: int, rounds: int) -> None:
+    """Terms of ``rounds`` pipelines of ``micro_batches`` into ``lg.terms[row]``: the slowest replica's bottleneck stage, and the bubble around it.
+
+    1F1B with unequal stages takes Σ_j t_j + (m − 1)·max_j t_j. ``row`` is the task's, or the last one for the old log-probabilities.
+    """
+    dp, pp = fp.row[task].dp, fp.row[task].pp
+    prepare_stages(tb, fp, lg, task, training)
+    slowest, count = -1.0, rounds * micro_batches
+    for i in range(dp):
+        total, worst, c_, h_, t_, p_ = 0.0, -1.0, 0.0, 0.0, 0.0, 0.0
+        for j in range(pp):
+            compute, wait, reduce, head, hop = stage_seconds(tb, fp, lg, task, row, training, i, j)
+            share = fp.split[task, j]
+            seconds = share * (compute + wait + reduce) + head + hop
+            total += seconds
+            if seconds > worst:
+                worst, c_, h_, t_, p_ = seconds, share * compute + head, share * wait, share * reduce, hop
+        whole = total + (micro_batches - 1) * worst
+        if whole > slowest:
+            slowest = whole
+            lg.terms[row, COMPUTE] = count * c_
+            lg.terms[row, HBM] = count * h_
+            lg.terms[row, TP] = count * t_
+            lg.terms[row, PP] = count * p_
+            lg.terms[row, BUBBLE] = rounds * (total - worst)
+
+
+@inner
+def after_backward(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
+    """Gradient synchronisation and update of every optimizer step, on the slowest stage and shard."""
+    dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
+    factor = 0.0
+    for r in range(dp * pp * tp):
+        factor = max(factor, tb.factor[task, tb.dev[fp.ranks[task, r]].device_class])
+    begin_flows(lg)
+    if dp > 1 and spans_machines(tb, fp, task, dp * pp * tp):
+        for jk in range(pp * tp):
+            load_ring(lg, fp, task, jk, pp * tp, dp)
+            count_ring(tb, lg, dp)
+    sync = update = 0.0
+    shards = dp if tb.job[0].optimizer_sharded else 1
+    for j in range(pp):
+        params = held_params(tb, task, fp.split[task, j], j == 0, j == pp - 1) / tp
+        slowest = 1e300
+        for i in range(dp):
+            for k in range(tp):
+                slowest = min(slowest, tb.dev[fp.ranks[task, (i * pp + j) * tp + k]].hbm)
+        update = max(update, params / shards * UPDATE_BYTES / slowest)
+        if dp > 1:
+            gather = params * (tb.job[0].element_bytes if tb.job[0].optimizer_sharded else tb.job[0].gradient_bytes)
+            for k in range(tp):
+                load_ring(lg, fp, task, j * tp + k, pp * tp, dp)
+                ring = ring_of(tb, lg, dp)
+                sync = max(sync, ring_pass(ring, params * tb.job[0].gradient_bytes) + ring_pass(ring, gather))
+    lg.terms[task, DP] = tb.job[0].steps * factor * sync
+    lg.terms[task, OPTIMIZER] = tb.job[0].steps * factor * update
