@@ -125,9 +125,7 @@ def price_group(problem: Problem, group: GroupDraft) -> GroupPrice | None:
     cut = group.cut
     dp, pp, tp, micro, column = (cut.dp, cut.pp, cut.tp, cut.micro, cut.column) if cut else NO_CUT
     devices = np.array(group.devices, dtype=np.int64)
-    made = lay_out_group(
-        kernel.tables, kernel.flat, kernel.ledger, 0, devices, len(devices), dp, pp, tp, micro, column, group.rollout_tp
-    )
+    made = lay_out_group(kernel.tables, kernel.flat, kernel.ledger, 0, devices, len(devices), dp, pp, tp, micro, column, group.rollout_tp)
     return _priced(problem, group.tasks) if made else None
 
 
@@ -185,7 +183,9 @@ def _priced(problem: Problem, tasks: tuple[str, ...]) -> GroupPrice:
     return GroupPrice(
         tasks=tasks,
         layouts=layouts,
-        prices={name: TaskPrice({term: s for term, s in zip(TERMS, ledger.terms[r].tolist(), strict=True) if s}) for name, r in rows.items()},
+        prices={
+            name: TaskPrice({term: s for term, s in zip(TERMS, ledger.terms[r].tolist(), strict=True) if s}) for name, r in rows.items()
+        },
         memory=_memory(ledger, layouts, index, devices),
         overflow=float(ledger.groups[0, OVERFLOW]),
         phases=tuple(ledger.groups[0, :OVERFLOW].tolist()),
@@ -201,7 +201,11 @@ def _memory(ledger: Ledger, layouts: Mapping[str, Layout], index: Mapping[str, i
         for term, word in enumerate(HELD):
             held = ledger.memory[t, term, devices]
             if held.any():
-                key = f"{name}.{word}" if term not in (MODEL_PROCESS, ROLLOUT_PROCESS) else f"{'rollout' if name == 'rollout' else 'model'}.process"
+                key = (
+                    f"{name}.{word}"
+                    if term not in (MODEL_PROCESS, ROLLOUT_PROCESS)
+                    else f"{'rollout' if name == 'rollout' else 'model'}.process"
+                )
                 memory.resident[key] = memory.resident[key] + held if key in memory.resident else held
         if ledger.memory[t, MOVED, devices].any():
             memory.offloaded[name] = ledger.memory[t, MOVED, devices]

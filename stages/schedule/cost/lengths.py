@@ -1,7 +1,9 @@
 """Response lengths as a distribution: how many are longer than a length, how long contexts are meanwhile.
 
-With a mean and a maximum only, survival P(length > u·max) = (1 − u)^k with k = max/mean − 1: one parameter, the right mean, nothing beyond the
-maximum; k = 0 is "all at the maximum". An assumption, named so in the prediction's provenance. Quantiles, where the job has them, replace it.
+With a mean and a maximum only, survival P(length > u·max) = (1 − u)^k with k = max/mean − 1: one parameter, the right mean, nothing beyond
+the
+maximum; k = 0 is "all at the maximum". An assumption, named so in the prediction's provenance. Quantiles, where the job has them, replace
+it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def survival_at(tokens: Floats, response: Lengths) -> Floats:
 
 
 def mean_age(response: Lengths) -> float:
-    """Tokens a running response has on average while a server is full: E[length²]/(2·E[length]), which is max/(k + 2) for the assumed shape."""
+    """Tokens a running response has on average while a server is full: E[length²]/(2·E[length]), which is max/(k + 2) for the assumed
+    shape.
+    """
     if not response.quantiles:
         return response.max / (shape(mean=response.mean, maximum=float(response.max)) + 2.0)
     tokens, weights = node_lengths(response.max)

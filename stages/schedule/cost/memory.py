@@ -25,7 +25,7 @@ def activation_bytes(
     layers: int,
     in_flight: int,
     tokens: float,
-    micro: float,
+    micro: int,
     hidden: int,
     heads: int,
     tp: int,
@@ -41,9 +41,7 @@ def activation_bytes(
     """
 
     def of_layer(kind: int) -> float:
-        return float(
-            kept_by_layer(kind, int(flash_attention), float(tokens), float(micro), float(hidden), heads, tp, float(element_bytes))
-        )
+        return float(kept_by_layer(kind, int(flash_attention), float(tokens), micro, float(hidden), heads, tp, float(element_bytes)))
 
     kept = layers * in_flight * of_layer(RECOMPUTE[recompute])
     if interleave > 1:

@@ -172,7 +172,7 @@ def _nodes(response: Lengths) -> Records:
 
 
 def _follows(problem: Problem) -> list[int]:
-    index = {t.name: i for i, t in enumerate(problem.tasks)}
+    index: dict[str, int] = {t.name: i for i, t in enumerate(problem.tasks)}
     found = [-1] * len(index)
     for rule in problem.engine.same_strategy:
         if rule.task in index and rule.as_ in index and problem.task(rule.task).model.layers == problem.task(rule.as_).model.layers:
@@ -253,7 +253,7 @@ def write_task(flat: Flat, task: int, layout: Layout, group: int) -> None:
 def flat_plan(problem: Problem, groups: Sequence[Mapping[str, Layout]]) -> Flat:
     """Layouts by group as a plan of the kernel's."""
     flat = empty_flat(compiled(problem).tables)
-    index = {t.name: i for i, t in enumerate(problem.tasks)}
+    index: dict[str, int] = {t.name: i for i, t in enumerate(problem.tasks)}
     for g, layouts in enumerate(groups):
         for name, layout in layouts.items():
             write_task(flat, index[name], layout, g)

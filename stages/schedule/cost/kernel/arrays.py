@@ -1,7 +1,9 @@
 """What the kernel reads and writes: a few arrays of records, so that compiled functions hand each other little.
 
-Symbols: D devices, M machines, C device classes, T tasks, R = most ranks of a task (= D), Q quadrature nodes, H model widths, P tensor-parallel
-degrees, K points of a rate curve. SI units. Device indices are the fleet's, which lie sorted by region, zone and machine; a task's index is its
+Symbols: D devices, M machines, C device classes, T tasks, R = most ranks of a task (= D), Q quadrature nodes, H model widths, P tensor-
+parallel
+degrees, K points of a rate curve. SI units. Device indices are the fleet's, which lie sorted by region, zone and machine; a task's index is
+its
 place in ``Problem.tasks``.
 """
 
@@ -25,7 +27,13 @@ NONE, SELECTIVE, FULL = range(3)
 
 _F, _I = np.float64, np.int64
 
-DEVICE = np.dtype(
+
+def _record(fields: list[tuple[str, type]]) -> np.dtype[Any]:
+    """Fields of 8 bytes, aligned."""
+    return np.dtype(fields, align=True)
+
+
+DEVICE = _record(
     [
         ("machine", _I),
         ("device_class", _I),
@@ -36,11 +44,11 @@ DEVICE = np.dtype(
         ("on_host", _I),  # 1 where the device's memory is the machine's own
     ]
 )
-LINK = np.dtype([("latency", _F), ("inverse", _F)])  # one way, s and s/byte; the diagonal is between devices inside a machine
-MACHINE = np.dtype([("memory", _F)])
-POINT = np.dtype([("tokens", _F), ("rate", _F)])  # natural logarithms of tokens and FLOP/s, ascending
-NODE = np.dtype([("tokens", _F), ("weight", _F), ("survival", _F)])  # a response length, its weight in tokens, share of longer responses
-TASK = np.dtype(
+LINK = _record([("latency", _F), ("inverse", _F)])  # one way, s and s/byte; the diagonal is between devices inside a machine
+MACHINE = _record([("memory", _F)])
+POINT = _record([("tokens", _F), ("rate", _F)])  # natural logarithms of tokens and FLOP/s, ascending
+NODE = _record([("tokens", _F), ("weight", _F), ("survival", _F)])  # a response length, its weight in tokens, share of longer responses
+TASK = _record(
     [
         ("phase", _I),  # ROLLOUT, INFERENCE or TRAINING
         ("training", _I),
@@ -63,7 +71,7 @@ TASK = np.dtype(
         ("kv_bytes", _F),  # KV cache of a token in a layer
     ]
 )
-JOB = np.dtype(
+JOB = _record(
     [
         ("rollout", _I),  # task index
         ("actor", _I),  # task index of the actor's training
@@ -93,12 +101,13 @@ JOB = np.dtype(
         ("overhead", _F),
     ]
 )
-ROW = np.dtype([("group", _I), ("dp", _I), ("pp", _I), ("tp", _I), ("micro_batches", _I)])  # micro-batches of each mini-batch
-SLOT = np.dtype(
+ROW = _record([("group", _I), ("dp", _I), ("pp", _I), ("tp", _I), ("micro_batches", _I)])  # micro-batches of each mini-batch
+SLOT = _record(
     [
         ("peak", _F),  # by device: bytes
         ("kv", _F),  # by rollout replica: KV cache a shard is given
         ("in_flight", _I),  # by rollout replica: sequences at once
+        ("priced", _I),  # by rollout replica: sequences at once when it was last priced
         ("shortfall", _F),  # by rollout replica: bytes it lacks for one sequence of maximum length
         ("stage", _F),  # scratch: hops by replica and stage
         ("ring", _I),  # scratch
@@ -106,11 +115,9 @@ SLOT = np.dtype(
         ("members", _I),  # scratch
     ]
 )
-PAIR = np.dtype([("flows", _F), ("stamp", _I)])  # scratch: transfers that share a pair of machines
-PACE = np.dtype([("rate", _F), ("sequences", _I)])  # scratch: FLOP/s of a class at a micro-batch
-TOTAL = np.dtype(
-    [("iteration", _F), ("update", _F), ("overflow", _F), ("rollout", _F), ("inference", _F), ("training", _F), ("clock", _I)]
-)
+PAIR = _record([("flows", _F), ("stamp", _I)])  # scratch: transfers that share a pair of machines
+PACE = _record([("rate", _F), ("sequences", _I)])  # scratch: FLOP/s of a class at a micro-batch
+TOTAL = _record([("iteration", _F), ("update", _F), ("overflow", _F), ("rollout", _F), ("inference", _F), ("training", _F), ("clock", _I)])
 
 
 class Tables(NamedTuple):
@@ -159,7 +166,9 @@ class Ledger(NamedTuple):
     terms: Floats
     """[T + 1, 11] seconds by term, in the order of :data:`TERMS`"""
     memory: Floats
-    """[T, 7, D] bytes: held all the time in the order of :data:`HELD`; moved to the machine's memory between phases; needed while the task runs"""
+    """[T, 7, D] bytes: held all the time in the order of :data:`HELD`; moved to the machine's memory between phases; needed while the task
+    runs
+    """
     slot: Records
     """[D] of SLOT"""
     groups: Floats

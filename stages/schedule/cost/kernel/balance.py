@@ -14,7 +14,8 @@ from stages.schedule.cost.kernel.jit import copy, entry, inner
 def split_layers(layers: int, per_layer: Floats, fixed: Floats, most: Ints, split: Ints) -> bool:
     """Layers of each stage into ``split`` so that max_j (fixed_j + per_layer_j · L_j) is least, Σ L_j = layers, 1 ≤ L_j ≤ most_j.
 
-    Giving each further layer to the stage that ends lowest is exact, because every stage's time grows with its layers. False where no split exists.
+    Giving each further layer to the stage that ends lowest is exact, because every stage's time grows with its layers. False where no split
+    exists.
     """
     stages, room = len(per_layer), 0
     for j in range(stages):
@@ -79,7 +80,8 @@ def rounded(cost: float) -> float:
 
 @entry
 def deal_micro_batches(sequences: int, costs: Floats, most: int, stages: int, even: bool, sizes: Ints, trial: Ints) -> int:
-    """Number of micro-batches (equal on all replicas) of one mini-batch, and each replica's micro-batch size into ``sizes``; 0 where no deal exists.
+    """Number of micro-batches (equal on all replicas) of one mini-batch, and each replica's micro-batch size into ``sizes``; 0 where no
+    deal exists.
 
     A replica's share is a whole number of equal micro-batches, so the number divides ``sequences``. Chosen so that the slowest replica,
     (micro-batches + stages − 1) · size_i · cost_i, is least; among equals the larger micro-batch.

@@ -49,10 +49,10 @@ def load_ring(lg: Ledger, fp: Flat, task: int, start: int, stride: int, n: int) 
 @inner
 def spans_machines(tb: Tables, fp: Flat, task: int, ranks: int) -> bool:
     home = tb.dev[fp.ranks[task, 0]].machine
+    away = 0
     for r in range(1, ranks):
-        if tb.dev[fp.ranks[task, r]].machine != home:
-            return True
-    return False
+        away += tb.dev[fp.ranks[task, r]].machine != home
+    return away > 0
 
 
 @inner
@@ -112,7 +112,7 @@ def ring_of(tb: Tables, lg: Ledger, n: int) -> Ring:
 
 @inner
 def ring_pass(ring: Ring, bytes_: float) -> float:
-    """Reduce-scatter or all-gather: (n−1)·(α + bytes/(n·β)); the cheaper of one ring and two levels, inside the machines and across them."""
+    """Reduce-scatter or all-gather: (n−1)·(α + bytes/(n·β)); the cheaper of one ring and two levels (inside machines, then across)."""
     n, alpha, inverse, m, alpha_in, inverse_in, g, alpha_out, inverse_out = ring
     if n <= 1.0:
         return 0.0

@@ -5,11 +5,11 @@ Training activations: Korthikanti et al., arXiv 2205.05198, equations 2 and 4, f
 
 from __future__ import annotations
 
-from stages.schedule.cost.kernel.arrays import FULL, GRADIENTS, MOVED, SELECTIVE, STATE, WEIGHTS, WORKING, Flat, Ledger, Tables
+from stages.schedule.cost.kernel.arrays import FULL, GRADIENTS, MOVED, NONE, SELECTIVE, STATE, WEIGHTS, WORKING, Flat, Ledger, Tables
 from stages.schedule.cost.kernel.jit import entry, inner
 
 
-@entry
+@inner
 def held_params(tb: Tables, task: int, layers: int, first: bool, last: bool) -> float:
     """Parameters of a pipeline stage."""
     held = layers * tb.task[task].layer_params
@@ -23,7 +23,7 @@ def held_params(tb: Tables, task: int, layers: int, first: bool, last: bool) -> 
 
 
 @entry
-def kept_by_layer(recompute: int, flash: int, tokens: float, micro: float, hidden: float, heads: int, tp: int, element_bytes: float) -> float:
+def kept_by_layer(recompute: int, flash: int, tokens: float, micro: int, hidden: float, heads: int, tp: int, element_bytes: float) -> float:
     """Activations one layer keeps for the backward pass of a micro-batch of ``micro`` sequences of ``tokens``.
 
     none: s·b·h·(10 + 24/t + 5·a·s/(h·t)), without the last term where the attention matrix is never stored; selective (with sequence
@@ -62,9 +62,24 @@ def working_bytes(tb: Tables, task: int, layers: int, last: bool, in_flight: int
         logits = tokens * padded_vocab(tb.task[task].vocab, tp) / tp * 4.0 * (2.0 if training else 1.0)
     if not training:
         return tokens * tb.job[0].element_bytes * (2.0 * tb.task[task].hidden + tb.task[task].wide / tp) + logits
-    kept = layers * in_flight * kept_by_layer(tb.job[0].recompute, tb.job[0].flash, tb.job[0].tokens, micro, tb.task[task].hidden, tb.task[task].heads, tp, tb.job[0].element_bytes)
+    kept = (
+        layers
+        * in_flight
+        * kept_by_layer(
+            tb.job[0].recompute,
+            tb.job[0].flash,
+            tb.job[0].tokens,
+            micro,
+            tb.task[task].hidden,
+            tb.task[task].heads,
+            tp,
+            tb.job[0].element_bytes,
+        )
+    )
     if tb.job[0].recompute == FULL:
-        kept += kept_by_layer(0, tb.job[0].flash, tb.job[0].tokens, micro, tb.task[task].hidden, tb.task[task].heads, tp, tb.job[0].element_bytes)
+        kept += kept_by_layer(
+            NONE, tb.job[0].flash, tb.job[0].tokens, micro, tb.task[task].hidden, tb.task[task].heads, tp, tb.job[0].element_bytes
+        )
     return kept + logits
 
 

@@ -51,7 +51,8 @@ def round_down(count: int) -> int:
 def admit(tb: Tables, fp: Flat, lg: Ledger) -> float:
     """How many sequences each replica can run at once, from the memory its scarcest shard has left, into ``lg.in_flight``.
 
-    ``peak`` of the slots is what is resident so far. Returns the worst replica's lack of room for one sequence of maximum length, relative to its memory.
+    ``peak`` of the slots is what is resident so far. Returns the worst replica's lack of room for one sequence of maximum length, relative
+    to its memory.
     """
     t = tb.job[0].rollout
     dp, pp, tp = fp.row[t].dp, fp.row[t].pp, fp.row[t].tp
@@ -77,29 +78,43 @@ def admit(tb: Tables, fp: Flat, lg: Ledger) -> float:
 
 
 @inner
-def give_cache(tb: Tables, fp: Flat, lg: Ledger) -> None:
-    """KV cache of each replica for the sequences it runs at once, each at its maximum length, as far as there is room."""
-    t = tb.job[0].rollout
+def give_cache(tb: Tables, fp: Flat, lg: Ledger) -> bool:
+    """KV cache of each replica for the sequences it runs at once, each at its maximum length, as far as there is room.
+
+    Returns whether any replica now runs another number of sequences at once than when last priced.
+    """
+    t, changed = tb.job[0].rollout, False
     pp, tp = fp.row[t].pp, fp.row[t].tp
     for i in range(fp.row[t].dp):
         lg.slot[i].in_flight = min(lg.slot[i].in_flight, fp.local[t, i])
+        changed = changed or lg.slot[i].priced != lg.slot[i].in_flight
+        lg.slot[i].priced = lg.slot[i].in_flight
         most = 0.0
         for j in range(pp):
             most = max(most, kv_of_sequence(tb, fp, j, tb.job[0].sequence_max))
         lg.slot[i].kv = min(lg.slot[i].in_flight * most, lg.slot[i].kv)
         for r in range(i * pp * tp, (i + 1) * pp * tp):
             lg.memory[t, WORKING, fp.ranks[t, r]] += lg.slot[i].kv
+    return changed
 
 
 @inner
-def stage_step(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, ring: Ring, hbm: float, tokens: float, context: float) -> tuple[float, float, float]:
+def stage_step(
+    tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, ring: Ring, hbm: float, tokens: float, context: float
+) -> tuple[float, float, float]:
     """(work, all-reduces, hop) of one decode step of stage j with ``tokens`` sequences at ``context`` tokens."""
     t = tb.job[0].rollout
     pp, tp = fp.row[t].pp, fp.row[t].tp
     layers, last = fp.split[t, j], j == pp - 1
-    weights = layers * tb.task[t].layer_params * tb.job[0].element_bytes + (tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0)
+    weights = layers * tb.task[t].layer_params * tb.job[0].element_bytes + (
+        tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0
+    )
     read = (weights + tokens * context * layers * tb.task[t].kv_bytes) / tp / hbm
-    flops = tokens * (layers * (tb.task[t].layer_flops + 2.0 * tb.task[t].attention_flops * context) + (tb.task[t].head_flops if last else 0.0)) / tp
+    flops = (
+        tokens
+        * (layers * (tb.task[t].layer_flops + 2.0 * tb.task[t].attention_flops * context) + (tb.task[t].head_flops if last else 0.0))
+        / tp
+    )
     work = max(read, flops / slowest_rate(tb, fp, lg, i, j, tokens))
     return work, layers * exchange(tb, ring, tokens), hop(tb, fp, lg, i, j, tokens)
 
@@ -151,7 +166,9 @@ def replica_ring(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int) -> tuple[Ring
 
 
 @inner
-def whole_step(tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, hbm: float, tokens: float, context: float) -> tuple[float, float, float]:
+def whole_step(
+    tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, hbm: float, tokens: float, context: float
+) -> tuple[float, float, float]:
     """(work, all-reduces, hops) until every one of ``tokens`` sequences has its next token.
 
     One stage: its step. More: each of pp groups passes every stage; the slowest stage serves all groups, or one group's way is longest.
@@ -188,7 +205,9 @@ def prefill(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight:
         layers, last = fp.split[t, j], j == pp - 1
         attention = sequences * tb.task[t].attention_flops * tb.job[0].prompt_mean * tb.job[0].prompt_mean
         flops = layers * (tb.task[t].layer_flops * tokens + attention) + (tb.task[t].head_flops * sequences if last else 0.0)
-        weights = layers * tb.task[t].layer_params * tb.job[0].element_bytes + (tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0)
+        weights = layers * tb.task[t].layer_params * tb.job[0].element_bytes + (
+            tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0
+        )
         work = max(flops / tp / slowest_rate(tb, fp, lg, i, j, at_once), passes * weights / tp / hbm)
         seconds = work + passes * (layers * exchange(tb, ring, at_once) + hop(tb, fp, lg, i, j, at_once))
         way += seconds / passes
@@ -207,7 +226,8 @@ def longest_of(tb: Tables, count: int) -> float:
 
 @inner
 def replica_seconds(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight: int) -> tuple[float, float, float, float, float]:
-    """(prefill, decode, all-reduces, hops, tail) of a replica for ``sequences`` responses with at most ``in_flight`` at once, calibration aside.
+    """(prefill, decode, all-reduces, hops, tail) of a replica for ``sequences`` responses with at most ``in_flight`` at once, calibration
+    aside.
 
     Continuous batching keeps the house full for (n − c)·mean/c steps, then the last c drain: at token s of the response c·S(s) of them are
     expected to run, and a step takes place with the probability that any does, 1 − (1 − S(s))^c. The tail is what draining costs above
@@ -250,7 +270,9 @@ def rollout_factor(tb: Tables, fp: Flat, i: int) -> float:
 
 @inner
 def signature(tb: Tables, fp: Flat, lg: Ledger, i: int) -> float:
-    """A number that replicas of equal hardware share (and, but for a coincidence of a float's bits, no others): classes and links of the shards."""
+    """A number that replicas of equal hardware share (and, but for a coincidence of a float's bits, no others): classes and links of the
+    shards.
+    """
     t = tb.job[0].rollout
     pp, tp = fp.row[t].pp, fp.row[t].tp
     value, at, size = 0.0, 1.0, pp * tp

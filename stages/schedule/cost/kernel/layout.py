@@ -1,4 +1,6 @@
-"""From devices and a cut to a group's layouts: ranks, layer splits, shares, micro-batches. What the search varies is the cut; the rest follows."""
+"""From devices and a cut to a group's layouts: ranks, layer splits, shares, micro-batches. What the search varies is the cut; the rest
+follows.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,20 @@ def deal_batch(tb: Tables, fp: Flat, lg: Ledger, task: int, micro: int, most: in
 
 
 @inner
-def lay_out_models(tb: Tables, fp: Flat, lg: Ledger, group: int, devices: Ints, count: int, dp: int, pp: int, tp: int, most: int, column: bool, rollout_tp: int) -> bool:
+def lay_out_models(
+    tb: Tables,
+    fp: Flat,
+    lg: Ledger,
+    group: int,
+    devices: Ints,
+    count: int,
+    dp: int,
+    pp: int,
+    tp: int,
+    most: int,
+    column: bool,
+    rollout_tp: int,
+) -> bool:
     """Layouts of the group's training and inference tasks over ordered devices; False where the cut cannot be made.
 
     ``most`` bounds a micro-batch. Tasks of the group are those whose ``fp.group`` is ``group``.
@@ -254,7 +269,20 @@ def deal_rollout(tb: Tables, fp: Flat, lg: Ledger, group: int) -> bool:
 
 
 @entry
-def lay_out_group(tb: Tables, fp: Flat, lg: Ledger, group: int, devices: Ints, count: int, dp: int, pp: int, tp: int, most: int, column: bool, rollout_tp: int) -> bool:
+def lay_out_group(
+    tb: Tables,
+    fp: Flat,
+    lg: Ledger,
+    group: int,
+    devices: Ints,
+    count: int,
+    dp: int,
+    pp: int,
+    tp: int,
+    most: int,
+    column: bool,
+    rollout_tp: int,
+) -> bool:
     """Everything of a group that a cut decides. ``rollout_tp`` 0: no rollout here; ``dp`` 0: nothing but rollout here."""
     if dp and not lay_out_models(tb, fp, lg, group, devices, count, dp, pp, tp, most, column, rollout_tp):
         return False

@@ -31,7 +31,9 @@ from stages.schedule.cost.kernel.jit import inner
 from stages.schedule.cost.kernel.rates import flops_per_s
 
 UPDATE_BYTES = 30.0
-"""Memory traffic of Adam's update of a parameter: reads gradient, master copy, two moments (16); writes the last three and the 16-bit weight."""
+"""Memory traffic of Adam's update of a parameter: reads gradient, master copy, two moments (16); writes the last three and the 16-bit
+weight.
+"""
 
 
 @inner
@@ -91,8 +93,11 @@ def prepare_stages(tb: Tables, fp: Flat, lg: Ledger, task: int, training: bool) 
 
 
 @inner
-def stage_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, training: bool, i: int, j: int) -> tuple[float, float, float, float, float]:
-    """(compute of a layer, its wait for memory, its all-reduces, output head, hop to the next stage) of one micro-batch on a stage of a replica.
+def stage_seconds(
+    tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, training: bool, i: int, j: int
+) -> tuple[float, float, float, float, float]:
+    """(compute of a layer, its wait for memory, its all-reduces, output head, hop to the next stage) of one micro-batch on a stage of a
+    replica.
 
     ``row`` names the calibration factor: the task's own, or the old log-probabilities'.
     """
@@ -111,7 +116,12 @@ def stage_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, trainin
             before = klass
             rate = min(rate, forward_rate(tb, lg, task, tp, klass, sequences))
             factor = max(factor, tb.factor[row, klass])
-    compute = multiplier * (tb.task[task].layer_flops * tokens + sequences * tb.task[task].attention_flops * tb.job[0].tokens * tb.job[0].tokens) / tp / rate
+    compute = (
+        multiplier
+        * (tb.task[task].layer_flops * tokens + sequences * tb.task[task].attention_flops * tb.job[0].tokens * tb.job[0].tokens)
+        / tp
+        / rate
+    )
     read = multiplier * tb.task[task].layer_params * tb.job[0].element_bytes / tp / hbm
     reduce = 0.0
     if tp > 1:
@@ -131,7 +141,8 @@ def stage_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, trainin
 
 @inner
 def pass_over_batch(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, training: bool, micro_batches: int, rounds: int) -> None:
-    """Terms of ``rounds`` pipelines of ``micro_batches`` into ``lg.terms[row]``: the slowest replica's bottleneck stage, and the bubble around it.
+    """Terms of ``rounds`` pipelines of ``micro_batches`` into ``lg.terms[row]``: the slowest replica's bottleneck stage, and the bubble
+    around it.
 
     1F1B with unequal stages takes Σ_j t_j + (m − 1)·max_j t_j. ``row`` is the task's, or the last one for the old log-probabilities.
     """

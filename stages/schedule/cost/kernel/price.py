@@ -49,7 +49,9 @@ def gather_members(fp: Flat, lg: Ledger, group: int) -> int:
 
 @inner
 def settle_memory(tb: Tables, fp: Flat, lg: Ledger, group: int, before_cache: bool) -> float:
-    """Peaks of a group's devices into their slots' ``peak`` (``before_cache``: what is resident, instead); the worst lack relative to capacity."""
+    """Peaks of a group's devices into their slots' ``peak`` (``before_cache``: what is resident, instead); the worst lack relative to
+    capacity.
+    """
     n, worst = gather_members(fp, lg, group), -1e300
     for x in range(n):
         device = lg.slot[x].members
@@ -158,6 +160,15 @@ def hold_group(tb: Tables, fp: Flat, lg: Ledger, group: int) -> None:
 @entry
 def price_group(tb: Tables, fp: Flat, lg: Ledger, group: int) -> None:
     """Time of a group's tasks, memory of its devices, its lack of memory."""
+    reprice_group(tb, fp, lg, group, -1)
+
+
+@entry
+def reprice_group(tb: Tables, fp: Flat, lg: Ledger, group: int, changed: int) -> None:
+    """Price a group again of which one task's row has changed on the same devices; −1: all of them.
+
+    The other tasks' times stand; the rollout's only while its replicas have room for as many sequences as before.
+    """
     hold_group(tb, fp, lg, group)
     short = 0.0
     for phase in range(3):
@@ -168,11 +179,11 @@ def price_group(tb: Tables, fp: Flat, lg: Ledger, group: int) -> None:
         if t == tb.job[0].rollout:
             settle_memory(tb, fp, lg, group, True)
             short = admit(tb, fp, lg)
-            give_cache(tb, fp, lg)
-            price_rollout(tb, fp, lg)
-            add_offload(tb, fp, lg, t)
-            lg.time[t] = add_terms(lg, t)
-        else:
+            if give_cache(tb, fp, lg) or changed < 0 or changed == t:
+                price_rollout(tb, fp, lg)
+                add_offload(tb, fp, lg, t)
+                lg.time[t] = add_terms(lg, t)
+        elif changed < 0 or changed == t:
             price_model_task(tb, fp, lg, t)
         lg.groups[group, tb.task[t].phase] += lg.time[t]
         if t == tb.job[0].actor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stages.schedule.cost.kernel.arrays import Flat, Ledger, Tables
 from stages.schedule.cost.kernel.footprint import held_params
-from stages.schedule.cost.kernel.jit import entry
+from stages.schedule.cost.kernel.jit import inner
 
 COUNT, SENT, HERE, OUTSIDE, SLOW_HBM = range(5)
 
 
-@entry
+@inner
 def weight_update(tb: Tables, fp: Flat, lg: Ledger) -> float:
     """Seconds of one weight update: max over receiving machines of Σ over stages (α + bytes/β), and over sending machines likewise.
 
