@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from artifacts.units import show_seconds
 from stages.schedule.cost.iteration import GroupPrice, PlanPrice
@@ -79,6 +80,7 @@ def settle_idle(evaluator: Evaluator) -> dict[str, str]:
 def _idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[str, str]:
     problem, fleet = evaluator.problem, evaluator.problem.fleet
     used = {int(d) for g in price.groups for d in g.memory.devices}
+    draft = Draft(groups=tuple(replace(g, devices=tuple(d for d in g.devices if d in used)) for g in draft.groups))
     found: dict[str, str] = {}
     kinds: dict[tuple[int, int], dict[int, list[int]]] = {}
     for d in range(fleet.size):

@@ -1,7 +1,7 @@
-"""Where compiled code is kept. An installation that cannot be written (a container's read-only root) works from a copy of what it shipped with.
+"""Where compiled code is kept. What cannot be written (a container's read-only root) works from a copy of what it shipped with.
 
-``HETRL_KERNEL_CACHE`` names the folder an image was built with (``NUMBA_CACHE_DIR`` at build time). Compiled code is good for the kind of processor it was
-made on; elsewhere it is compiled again, in about 15 s.
+``HETRL_KERNEL_CACHE`` names the folder an image was built with (``NUMBA_CACHE_DIR`` at build time). Compiled code is good for the kind
+of processor it was made on; elsewhere it is compiled again, in about 15 s.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from numba import config
+import numba
 
+CONFIG: Any = numba.config
 SHIPPED = "HETRL_KERNEL_CACHE"
 
 
 def settle() -> None:
     """Give numba a folder it can write, with the shipped code in it."""
-    if config.CACHE_DIR or os.access(Path(__file__).parent, os.W_OK):
+    if CONFIG.CACHE_DIR or os.access(Path(__file__).parent, os.W_OK):
         return
     folder = Path(tempfile.gettempdir()) / f"hetrl-kernel-{os.getuid()}"
     shipped = os.environ.get(SHIPPED, "")
@@ -30,4 +32,4 @@ def settle() -> None:
         except OSError:  # another process was first
             shutil.rmtree(partly, ignore_errors=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-    config.CACHE_DIR = str(folder)
+    CONFIG.CACHE_DIR = str(folder)

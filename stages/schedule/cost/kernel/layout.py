@@ -24,28 +24,34 @@ def cut_units(tb: Tables, lg: Ledger, devices: Ints, count: int, tp: int, units:
     if tp == 1:
         copy(devices, units, count)
         return count
-    done, rest = 0, 0
-    taken, left, here = lg.whole[2], lg.whole[3], lg.whole[4]
-    taken[:count] = 0
+    seen, taken, done = lg.machines[0], lg.whole[2], 0
     for x in range(count):
-        if taken[x]:
-            continue
-        machine, n = tb.dev[devices[x]].machine, 0
-        for y in range(x, count):
-            if tb.dev[devices[y]].machine == machine and not taken[y]:
-                taken[y] = 1
-                here[n] = devices[y]
-                n += 1
-                if n == tp:
-                    n = 0
-                    copy(here, units, tp, done)
-                    done += tp
-        copy(here, left, n, rest)
-        rest += n
-    for x in range(0, rest - tp + 1, tp):
-        copy(left[x:], units, tp, done)
-        done += tp
-    return done // tp
+        seen[tb.dev[devices[x]].machine] = 0.0
+        taken[x] = 0
+    for x in range(count):
+        machine = tb.dev[devices[x]].machine
+        seen[machine] += 1.0
+        if seen[machine] % tp == 0.0:
+            missing = tp
+            for y in range(x, -1, -1):
+                if missing and not taken[y] and tb.dev[devices[y]].machine == machine:
+                    missing -= 1
+                    taken[y] = 1
+                    units[done + missing] = devices[y]
+            done += tp
+    rest = lg.whole[3]
+    left = 0
+    for x in range(count):
+        machine = tb.dev[devices[x]].machine
+        if taken[x] == 0:
+            for y in range(x, count):
+                if taken[y] == 0 and tb.dev[devices[y]].machine == machine:
+                    taken[y] = 1
+                    rest[left] = devices[y]
+                    left += 1
+    for x in range(left // tp * tp):
+        units[done + x] = rest[x]
+    return (done + left) // tp
 
 
 @inner
