@@ -6,6 +6,14 @@ from pydantic import Field, model_validator
 
 from artifacts.base import Name, Strict
 
+ADAM_TRAFFIC_BYTES_PER_PARAM = 30
+"""What Adam's update moves in 16-bit training: reads gradient, master copy, two moments (16), writes the last three and the weight (14)."""
+
+
+def adam_state_bytes_per_param(element_bytes: int) -> int:
+    """Two moments in 32 bits, and a 32-bit master copy where the weights are shorter."""
+    return 12 if element_bytes < 4 else 8
+
 
 class ModelSpec(Strict):
     """Architecture numbers of a dense decoder-only transformer with gated MLP (Qwen, Llama families).
@@ -56,12 +64,17 @@ class ModelSpec(Strict):
         ends = self.embedding_params() * (1 if self.tied_embeddings else 2)
         return self.layers * self.layer_params() + ends + self.hidden
 
-    def stage_params(self, *, layers: int, first: bool, last: bool) -> int:
-        """Parameters a pipeline stage holds; with tied embeddings a last stage that is not the first holds a copy."""
+    def stage_params(self, *, layers: int, first: bool, last: bool, value_head: bool = False) -> int:
+        """Parameters a pipeline stage holds; with tied embeddings a last stage that is not the first holds a copy.
+
+        ``value_head``: a critic or reward model, one output a token in place of the LM head.
+        """
         held = layers * self.layer_params()
         if first:
             held += self.embedding_params()
-        if last:
+        if last and value_head:
+            held += 2 * self.hidden
+        elif last:
             held += self.hidden + (0 if first and self.tied_embeddings else self.embedding_params())
         return held
 
@@ -75,9 +88,13 @@ class ModelSpec(Strict):
         """Forward FLOPs of one layer's causal attention over one sequence: 2·a·e·S²."""
         return 2.0 * self.heads * self.head_dim * sequence_tokens**2
 
-    def head_flops(self, tokens: float) -> float:
-        """Forward FLOPs of the LM head: 2·h·V·tokens."""
-        return 2.0 * self.hidden * self.vocab * tokens
+    def decode_attention_flops(self, context_tokens: float) -> float:
+        """FLOPs of one layer's attention for new tokens that see so many tokens together: 4·a·e a token seen."""
+        return 4.0 * self.heads * self.head_dim * context_tokens
+
+    def head_flops(self, tokens: float, *, value_head: bool = False) -> float:
+        """Forward FLOPs of the LM head, 2·h·V·tokens, or of a value head, 2·h·tokens."""
+        return 2.0 * self.hidden * (1 if value_head else self.vocab) * tokens
 
     def kv_bytes_per_token_layer(self, bytes_per_element: int = 2) -> int:
         """KV cache of one token in one layer: 2·kv·e·w."""

@@ -46,11 +46,15 @@ class _Task:
 
 
 def run(context: StageContext) -> dict[str, Any]:
-    """Read job, topology and plan; write ``deployment``. Nothing of Ray is left running on a local cluster."""
+    """Read job, topology and plan; write ``deployment``. Nothing of Ray is left running on a local cluster.
+
+    A plan for a cluster that is only described is checked on paper, for the simulator: its deployment names no node and no rank.
+    """
     parameters = context.parameters(Parameters)
     job, topology, plan = context.read(Job), context.read(Topology), context.read(Plan)
-    refuse_inventory(topology)
     task = _Task(job, topology, plan, parameters, disk_path=str(context.workdir.resolve()))
+    if topology.cluster.kind == "inventory":
+        return _on_paper(context, task)
     steps = Steps(context, total=5 if task.local else 6)
 
     steps.begin("preflight", "checking plan, job, topology and this machine")
@@ -75,6 +79,19 @@ def run(context: StageContext) -> dict[str, Any]:
     context.write(_deployment(task, cluster, ranks, report, facts, seconds))
     return {"ranks": len(ranks), "devices": len({r.device for r in ranks}), "nodes": len(cluster.node_ids),
             **{f"{step}_s": round(value, 2) for step, value in seconds.items()}, "total_s": round(sum(seconds.values()), 2)}
+
+
+def _on_paper(context: StageContext, task: _Task) -> dict[str, Any]:
+    if task.parameters.address:
+        refuse_inventory(task.topology)
+    context.progress(0, 1, f"checking plan and job; cluster {task.topology.cluster.name} is described, not at hand: to be simulated")
+    report = check_documents(task.job, task.topology, task.plan, planned_for=_planned_for(context),
+                             cpus_per_rank=task.parameters.cpus_per_rank)
+    raise_if_any(report)
+    context.write(Deployment(
+        plan=task.plan.identity(), topology_fingerprint=task.topology.fingerprint, cluster=task.topology.cluster.name, nodes=[], ranks=[],
+        engine=_engine(task) | {"simulated": True}, checks=list(report.checks), deployed_at=datetime.now(UTC)))
+    return {"simulated": True, "devices": sum(len(g.devices) for g in task.plan.groups)}
 
 
 def _preflight(context: StageContext, task: _Task) -> tuple[Report, dict[str, HostFacts]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ def run(context: StageContext) -> dict[str, Any]:
     _belong_together(topology, plan, deployment)
     workdir = context.workdir.resolve()
     workdir.mkdir(parents=True, exist_ok=True)
-    engine = _engine(job)
+    simulated = topology.cluster.kind == "inventory"
+    engine = _engine(simulated=simulated)
     task = Run(job=job, topology=topology, plan=plan, deployment=deployment, workdir=workdir)
     engine.check(task)
-    header = Header(engine=engine.name, job=job.identity(), plan=plan.identity(), seed=job.seed, versions=engine.versions(),
+    header = Header(engine=engine.name, simulated=simulated, job=job.identity(), plan=plan.identity(), seed=job.seed,
+                    versions=engine.versions(),
                     devices={d.id: d.device_class for d in topology.devices if any(d.id in s.ranks for s in plan.tasks.values())})
     log = ThroughputLog(workdir / FILE, header)
 
@@ -38,11 +41,13 @@ def run(context: StageContext) -> dict[str, Any]:
         context.progress(iteration.step, job.iterations, line(iteration, job.iterations), **values(iteration))
 
     context.progress(0, job.iterations, f"{job.name}: {job.algorithm} for {job.iterations} iterations")
-    with hold_cluster(context, topology.cluster.name):
+    with nullcontext() if simulated else hold_cluster(context, topology.cluster.name):
         result = engine.run(task, Report(log=context.log, iteration=on_iteration))
     context.write_bytes(FILE, log.content.to_jsonl().encode(), identity=log.content.identity())
     if result.weights is not None:
         _write_checkpoint(context, result.weights, step=len(log.content.iterations))
+    for path in result.files:
+        context.writer.put_file(path.name, path)
     return summarize(log.content)
 
 
@@ -60,7 +65,12 @@ def _belong_together(topology: Topology, plan: Plan, deployment: Deployment) -> 
                                  f"planned on {planned}", fix="deploy again")
 
 
-def _engine(job: Job) -> Engine:
+def _engine(*, simulated: bool) -> Engine:
+    """The simulator for a cluster that is described, not at hand; it uses none."""
+    if simulated:
+        from stages.train.engines.simulator.runner import SimulatorEngine
+
+        return SimulatorEngine()
     from stages.train.engines.verl.runner import VerlEngine
 
     return VerlEngine()

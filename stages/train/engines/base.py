@@ -35,9 +35,10 @@ class Report:
 
 @dataclass(frozen=True)
 class Result:
-    """What is left of a run besides its log: a folder with the actor's final weights (None: the engine exports none)."""
+    """What is left of a run besides its log: a folder with the actor's final weights (None: the engine exports none), other files."""
 
     weights: Path | None = None
+    files: tuple[Path, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
 

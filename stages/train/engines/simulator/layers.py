@@ -1,0 +1,62 @@
+"""Seconds and collectives of one pass of a micro-batch through the layers of a pipeline stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from stages.train.engines.simulator.collectives import Exchange, hops, ring
+from stages.train.engines.simulator.setting import Setting, TaskSetting, Unit
+from stages.train.engines.simulator.workload import MicroBatch
+
+
+@dataclass(frozen=True)
+class Pass:
+    """``rounds`` times: ``busy_s`` of work, then the exchange. A round is a layer with its all-reduces in one; where these stay inside a
+    machine nobody else can slow them, and the pass is one round."""
+
+    rounds: int
+    busy_s: float
+    exchange: Exchange
+
+
+class Passes:
+    """Passes of one task, forward or backward, on any of its stages."""
+
+    def __init__(self, setting: Setting, task: TaskSetting) -> None:
+        self._setting, self._task = setting, task
+        self._recompute = setting.job.engine.recompute == "full"
+        model = task.model
+        self._layer_flops_a_token, self._layer_flops_a_square = model.layer_matmul_flops(1.0), model.layer_attention_flops(1.0)
+        self._head_flops_a_token = model.head_flops(1.0, value_head=task.value_head)
+        self._head_shards = 1 if task.value_head else task.strategy.tp
+        self._layer_bytes = model.layer_params() * setting.element_bytes / task.strategy.tp
+        self._activation_bytes_a_token = float(model.hidden * setting.element_bytes)
+        self._read_bytes_per_s = cache(setting.devices.read_bytes_per_s)
+
+    def forward(self, unit: Unit, stage: int, micro: MicroBatch) -> Pass:
+        return self._pass(unit, stage, micro, work=1, head=1, all_reduces=2)
+
+    def backward(self, unit: Unit, stage: int, micro: MicroBatch) -> Pass:
+        """Gradients of inputs and of weights, each as much as a forward pass; that pass again where activations are recomputed."""
+        again = 1 if self._recompute else 0
+        return self._pass(unit, stage, micro, work=2 + again, head=2, all_reduces=2 + 2 * again)
+
+    def hop(self, sender: Unit, receiver: Unit, micro: MicroBatch) -> list[tuple[int, int, float]]:
+        """Activations (or their gradients) of a micro-batch between stages, each shard its part: (from, to, bytes)."""
+        each = micro.tokens * self._activation_bytes_a_token / len(sender)
+        return [(a, b, each) for a, b in zip(sender, receiver, strict=True)]
+
+    def exchange(self, pairs: list[tuple[int, int, float]]) -> Exchange:
+        return hops(self._setting.network, pairs)
+
+    def _pass(self, unit: Unit, stage: int, micro: MicroBatch, *, work: int, head: int, all_reduces: int) -> Pass:
+        strategy, tp = self._task.strategy, len(unit)
+        layers = strategy.layers[stage]
+        rate = self._setting.devices.flops_per_s(unit, tokens=micro.tokens, hidden=self._task.model.hidden)
+        flops = micro.tokens * self._layer_flops_a_token + micro.squares * self._layer_flops_a_square
+        busy = work * max(flops / tp / rate, self._layer_bytes / self._read_bytes_per_s(unit))
+        if stage == strategy.pp - 1:
+            busy += head * micro.tokens * self._head_flops_a_token / self._head_shards / rate / layers
+        reduce = ring(self._setting.network, unit, micro.tokens * self._activation_bytes_a_token, passes=2 * all_reduces)
+        return Pass(rounds=layers, busy_s=busy + reduce.alone_s, exchange=reduce)

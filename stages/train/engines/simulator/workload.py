@@ -1,0 +1,72 @@
+"""What one iteration works on: sequences with sampled lengths, dealt to replicas and micro-batches as the plan says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifacts.job import Job, Lengths
+from artifacts.plan import Strategy
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Tokens of every sequence of one global batch: prompt, response, and as training and inference compute it. ``[N]`` each."""
+
+    prompt: Ints
+    response: Ints
+    computed: Ints
+
+    @property
+    def tokens(self) -> int:
+        return int(self.prompt.sum() + self.response.sum())
+
+
+def sample(job: Job, number: int, *, padded: bool) -> Batch:
+    """The batch of iteration ``number``, the same for the same seed. Responses to one prompt share its length.
+
+    ``padded``: the engine computes every sequence, and prefills every prompt, at its maximum length.
+    """
+    rng = np.random.default_rng((job.seed, number))
+    prompt = np.repeat(_lengths(rng, job.prompt_tokens, job.batch.prompts), job.batch.responses_per_prompt)
+    response = _lengths(rng, job.response_tokens, job.batch.sequences)
+    if padded:
+        prompt = np.full_like(prompt, job.prompt_tokens.max)
+    return Batch(prompt=prompt, response=response, computed=np.full_like(prompt, job.sequence_tokens_max) if padded else prompt + response)
+
+
+def _lengths(rng: np.random.Generator, lengths: Lengths, count: int) -> Ints:
+    """P(length > u·max) = (1 − u)^k with k = max/mean − 1: the mean is right, nothing passes the maximum; k = 0: all at the maximum."""
+    k = lengths.max / lengths.mean - 1.0
+    if k < 1e-9:
+        return np.full(count, lengths.max, dtype=np.int64)
+    exact = lengths.max * (1.0 - rng.random(count) ** (1.0 / k))
+    return np.clip(np.round(exact), 1, lengths.max).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Sequences of one pass: how many tokens, and Σ tokens² for attention."""
+
+    tokens: int
+    squares: int
+
+
+def deal(tokens: Ints, strategy: Strategy, *, mini_batches: int) -> list[list[list[MicroBatch]]]:
+    """``[mini-batch][replica][micro-batch]``: sequences in order, each replica its share of every mini-batch, in as many micro-batches
+    as the busiest replica needs at the plan's size (an engine runs the same number on every replica)."""
+    shares = np.array(strategy.local_batch_sequences, dtype=np.int64) // mini_batches
+    count = -(-int(shares.max()) // strategy.micro_batch_sequences)
+    found, at = [], 0
+    for _ in range(mini_batches):
+        replicas = []
+        for share in shares.tolist():
+            parts = np.array_split(tokens[at : at + share], count)
+            at += share
+            replicas.append([MicroBatch(int(p.sum()), int((p * p).sum())) for p in parts])
+        found.append(replicas)
+    return found
