@@ -4,49 +4,57 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from artifacts.catalog.gpus import find_gpu
 from artifacts.topology import ComputePoint, Device, Measured
 from stages.profile import rates
-from stages.profile.devices.found import FoundDevice
-from stages.profile.host import Host, safe_name
+from stages.profile.devices.found import FoundDevice, Placed
+from stages.profile.host import safe_name
 
 
-def build_devices(host: Host, devices: tuple[FoundDevice, ...], answers: dict[str, dict[str, Any]],
-                  *, stragglers: set[str]) -> tuple[list[Device], list[str]]:
-    """Devices with their rates, and a line for each one left out.
+def build_devices(devices: Sequence[Placed], answers: Mapping[str, dict[str, Any]], *,
+                  stragglers: Collection[str]) -> tuple[list[Device], list[str]]:
+    """Devices with their rates, and a line for each one left out. ``answers``: device id → what its probe answered.
 
     Devices of a class are interchangeable, so each has its class's median rates; a straggler has its own, and so a class of its own.
     A device that could not be measured takes its class's rates, and the catalogue's where no device of the class could.
     """
     built, left_out = [], []
-    for device in devices:
+    peers: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for placed in devices:
+        if placed.id in answers:
+            peers[_class(placed, stragglers)].append(answers[placed.id])
+    for placed in devices:
+        device, name = placed.device, _class(placed, stragglers)
         if device.memory_bytes is None:
-            left_out.append(f"{device.id} ({device.name}) is left out: its memory is unknown")
+            left_out.append(f"{placed.id} ({device.name}) is left out: its memory is unknown")
             continue
-        own = device.id in stragglers
-        peers = [answers[d.id] for d in devices if d.id in answers
-                 and (d.id == device.id if own else device_class(d) == device_class(device) and d.id not in stragglers)]
-        known = _measured(peers) if peers else _catalogued(device)
+        known = _measured(peers[name]) if peers[name] else _catalogued(device)
         if known is None:
-            left_out.append(f"{device.id} ({device.name}) is left out: it could not be measured and is not in the catalogue")
+            left_out.append(f"{placed.id} ({device.name}) is left out: it could not be measured and is not in the catalogue")
             continue
         gpu = find_gpu(device.name)
         built.append(Device(
-            id=device.id, machine=host.name, vendor=device.vendor, name=device.name, uuid=device.uuid, memory_bytes=device.memory_bytes,
-            device_class=device_class(device) + (f"-slow-{device.index}" if own else ""),
+            id=placed.id, machine=placed.machine, vendor=device.vendor, name=device.name, uuid=device.uuid,
+            memory_bytes=device.memory_bytes, device_class=name,
             peak_flops_per_s=rates.peak_flops(gpu) if gpu and not device.parent else None,
             compute_capability=device.compute_capability, dtypes=list(device.dtypes), mig_parent=device.parent, cores=device.cores,
             **known))
     return built, left_out
 
 
+def _class(placed: Placed, stragglers: Collection[str]) -> str:
+    return device_class(placed.device) + (f"-slow-{placed.id}" if placed.id in stragglers else "")
+
+
 def device_class(device: FoundDevice) -> str:
-    """The catalogue's name of a whole GPU it knows; else name and memory; for a CPU share its name and cores."""
+    """The catalogue's name of a whole GPU it knows; else name and memory; for a CPU share its name and cores, or its part of one."""
     if device.vendor == "cpu":
         plain = re.sub(r"\((R|TM)\)|\bCPU\b|@.*$", "", device.name)
-        return safe_name(f"cpu-{plain.strip() or 'unnamed'}-{device.cores}c")
+        return safe_name(f"cpu-{plain.strip() or 'unnamed'}-{device.quota or device.cores:g}c")
     gpu = find_gpu(device.name)
     if gpu and gpu.memory_bytes and device.memory_bytes and not device.parent and abs(device.memory_bytes / gpu.memory_bytes - 1) < 0.1:
         return gpu.name

@@ -19,19 +19,22 @@ _MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 @dataclass(frozen=True)
 class Host:
-    """``memory_bytes`` and ``cores`` are what this process may use; ``cpu_name`` is "" where the system does not say."""
+    """``memory_bytes`` and ``cores`` are what this process may use; ``cpu_name`` is "" where the system does not say; ``quota`` is the
+    container's limit in cores' worth of time, where it has one (``cores`` are then the whole ones in it, at least one)."""
 
     name: str
     identity: str
     cores: int
     memory_bytes: int
     cpu_name: str
+    quota: float | None = None
 
 
 def this_host(name: str = "") -> Host:
     """The machine this runs on, under ``name`` or its host name."""
     safe = safe_name(name or socket.gethostname())
-    return Host(name=safe, identity=_identity(safe), cores=_cores(), memory_bytes=_memory_bytes(), cpu_name=_cpu_name())
+    return Host(name=safe, identity=_identity(safe), cores=_cores(), memory_bytes=_memory_bytes(), cpu_name=_cpu_name(),
+                quota=cgroup.cpu_quota())
 
 
 def safe_name(text: str) -> str:

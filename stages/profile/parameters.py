@@ -31,18 +31,22 @@ class ScenarioCluster(Strict):
 
 
 class RayCluster(Strict):
-    """A live Ray cluster."""
+    """A live Ray cluster, or the lab, which is one."""
 
-    kind: Literal["ray"]
-    address: str = "auto"
+    kind: Literal["ray", "lab"]
+    address: str = Field(default="auto", description="host:port of its GCS (ray:// in front is accepted), or auto")
+    name: str = Field(default="", max_length=100, description="what it is called from profile to profile; unset: after its address")
+    network_seconds: float = Field(default=200.0, ge=1, le=3600, description="time for its network; with more machines than fit, pairs are "
+                                                                            "sampled, and the topology's page says with what error")
 
 
 class ProfileParameters(Strict):
     cluster: Annotated[LocalCluster | InventoryCluster | ScenarioCluster | RayCluster,
                        Field(discriminator="kind")] = LocalCluster(kind="local")
-    devices: int | None = Field(default=None, ge=1, le=64, description="split this machine's CPU into that many devices (and use no GPU); "
+    devices: int | None = Field(default=None, ge=1, le=64, description="split a machine's CPU into that many devices (and use no GPU); "
                                                                        "unset: its GPUs, or a device a core, at most 8")
     machine: str = Field(default="", max_length=100, description="name of this machine; unset: its host name. "
                                                                  "Containers with random host names need it to be recognised again")
-    seconds: float = Field(default=6.0, ge=0.5, le=600, description="time to spend measuring")
-    strict: bool = Field(default=False, description="fail where a device cannot be measured, instead of leaving it out")
+    seconds: float = Field(default=6.0, ge=0.5, le=600, description="to spend measuring a device; a link gets a quarter of it a direction")
+    strict: bool = Field(default=False, description="fail where a device or a link cannot be measured or a machine not be reached, "
+                                                    "instead of leaving it out")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from artifacts.errors import InputError
 from artifacts.manifest import VersionRef
 from artifacts.topology import Topology
 from stages.contract import StageContext
 from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.draft import Draft
+from stages.profile.fleet import RaySource, draft_ray
 from stages.profile.host import this_host
 from stages.profile.inventory import build, read_inventory
 from stages.profile.local import profile_local
-from stages.profile.parameters import InventoryCluster, LocalCluster, ProfileParameters, ScenarioCluster
+from stages.profile.parameters import InventoryCluster, LocalCluster, ProfileParameters, RayCluster, ScenarioCluster
 from stages.profile.report import topology_page
 from stages.profile.scenarios import scenario_inventory
 from stages.profile.settle import settle
@@ -32,8 +32,9 @@ def run(ctx: StageContext) -> dict[str, Any]:
         earlier = _of_cluster(ctx, "local", this_host(parameters.machine).name)
         draft, topology = settle(lambda: _measure(parameters, ctx), [t for _, t in earlier], say=ctx.log)
     else:
-        raise InputError(f"a live Ray cluster ({parameters.cluster.address}) cannot be profiled yet",
-                         fix="use cluster local on its only machine, or describe it in an inventory (see infra/clusters)")
+        source = _ray_source(parameters.cluster, parameters)
+        earlier = _of_cluster(ctx, source.kind, source.cluster_name)
+        draft, topology = settle(lambda: draft_ray(source, report=ctx.progress), [t for _, t in earlier], say=ctx.log)
     topology = topology.model_copy(update={"measured_at": datetime.now(UTC)})
     previous, changes = "", []
     if earlier:
@@ -61,6 +62,11 @@ def _described(cluster: InventoryCluster | ScenarioCluster) -> Draft:
 def _measure(parameters: ProfileParameters, ctx: StageContext) -> Draft:
     return profile_local(devices=parameters.devices, seconds=parameters.seconds, machine=parameters.machine,
                          strict=parameters.strict, report=ctx.progress)
+
+
+def _ray_source(cluster: RayCluster, parameters: ProfileParameters) -> RaySource:
+    return RaySource(address=cluster.address, name=cluster.name, kind=cluster.kind, seconds=parameters.seconds, devices=parameters.devices,
+                     strict=parameters.strict, network_s=cluster.network_seconds)
 
 
 def _of_cluster(ctx: StageContext, kind: str, name: str) -> list[tuple[VersionRef, Topology]]:

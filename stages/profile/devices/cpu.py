@@ -22,9 +22,10 @@ def find(host: Host, *, shares: int | None) -> Finding:
     if memory < MIN_SHARE_BYTES:
         raise InputError(f"{count} shares of machine {host.name} would have {memory >> 20} MiB each",
                          fix=f"use devices: {max(1, int(host.memory_bytes * (1 - HOST_RESERVE)) // MIN_SHARE_BYTES)} or fewer")
+    part = round(host.quota / count, 2) if host.quota is not None and host.quota < count else None
     devices = tuple(
         FoundDevice(index=index, vendor="cpu", name=host.cpu_name or "CPU", uuid=device_uuid(host, "cpu", index), memory_bytes=memory,
-                    dtypes=("bf16", "fp16", "fp32"), cores=max(1, host.cores // count))
+                    dtypes=("bf16", "fp16", "fp32"), cores=max(1, host.cores // count), quota=part)
         for index in range(count)
     )
     if count <= host.cores:

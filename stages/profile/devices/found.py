@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 from artifacts.topology import Dtype
 
 
 @dataclass(frozen=True)
 class FoundDevice:
-    """``index`` counts the devices of a machine; ``parent`` is the UUID of the GPU a MIG instance is cut from."""
+    """``index`` counts the devices of a machine; ``parent`` is the UUID of the GPU a MIG instance is cut from; ``quota`` is the part of
+    a core's time that a CPU share may use, where the container's limit is what bounds it."""
 
     index: int
     vendor: Literal["nvidia", "amd", "cpu"]
@@ -21,10 +23,25 @@ class FoundDevice:
     compute_capability: str = ""
     parent: str = ""
     cores: int = 0
+    quota: float | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """From what ``dataclasses.asdict`` made of one, on its way through JSON."""
+        return cls(**{**fields, "dtypes": tuple(fields["dtypes"])})
 
     @property
     def id(self) -> str:
         return f"{'cpu' if self.vendor == 'cpu' else 'gpu'}-{self.index}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A device in a fleet: its id there, and the machine it sits in."""
+
+    id: str
+    machine: str
+    device: FoundDevice
 
 
 @dataclass(frozen=True)

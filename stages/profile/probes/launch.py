@@ -26,13 +26,16 @@ class Probe:
 
     def __init__(self, name: str, arguments: Sequence[str] = (), *, deadline_s: float, env: Mapping[str, str] | None = None) -> None:
         self.name = name
-        self.deadline_s = deadline_s
-        self._end = time.monotonic() + deadline_s
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"stages.profile.probes.{name}", "--deadline", f"{deadline_s:.3f}", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})},
         )
-        # The timer ends a read that would otherwise block for ever: killing the process closes its pipe.
+        self._arm(deadline_s)
+
+    def _arm(self, deadline_s: float) -> None:
+        """The timer ends a read that would otherwise block for ever: killing the process closes its pipe."""
+        self.deadline_s = deadline_s
+        self._end = time.monotonic() + deadline_s
         self._timer = threading.Timer(deadline_s, self._process.kill)
         self._timer.daemon = True
         self._timer.start()
@@ -61,11 +64,14 @@ class Probe:
             raise ProbeFailed(f"probe {self.name} did not answer within {self.deadline_s:.0f} s")
         raise ProbeFailed(f"probe {self.name} ended with status {status} before it answered")
 
-    def go(self) -> None:
-        """Tell a probe that is ready to start measuring."""
+    def go(self, word: str = "go", *, within_s: float | None = None) -> None:
+        """Tell a probe that is ready to start measuring; ``word`` is what it is told, ``within_s`` a deadline from now on."""
+        if within_s is not None:
+            self._timer.cancel()
+            self._arm(within_s)
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # where it has ended already, the next read says so
-            self._process.stdin.write("go\n")
+            self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from artifacts.errors import InputError
 from stages.profile.assemble import build_devices, device_class
 from stages.profile.devices import cpu
-from stages.profile.devices.found import FoundDevice
+from stages.profile.devices.found import FoundDevice, Placed
 from stages.profile.draft import Draft
 from stages.profile.host import device_uuid, safe_name, this_host
 from stages.profile.local import profile_local
@@ -83,9 +83,20 @@ def test_default_is_a_device_a_core_and_too_many_shares_are_refused() -> None:
     assert "share them" in cpu.find(replace(host, cores=2), shares=4).notes[0]
 
 
+def test_a_share_of_less_than_a_core_is_of_a_class_of_its_own() -> None:
+    host = replace(this_host(), cores=1, quota=0.5, cpu_name="Some CPU @ 2GHz")
+    assert [device_class(d) for d in cpu.find(host, shares=1).devices] == ["cpu-Some-0.5c"]
+    assert [device_class(d) for d in cpu.find(host, shares=2).devices] == ["cpu-Some-0.25c"] * 2
+    assert [device_class(d) for d in cpu.find(replace(host, quota=1.5), shares=1).devices] == ["cpu-Some-1c"], "one thread cannot use more"
+
+
 def _gpu(name: str, *, memory_gib: float | None = 80.0, parent: str = "", index: int = 0) -> FoundDevice:
     return FoundDevice(index=index, vendor="nvidia", name=name, uuid=f"GPU-{index}", parent=parent, dtypes=("bf16", "fp16", "fp32"),
                        memory_bytes=None if memory_gib is None else int(memory_gib * 2**30))
+
+
+def _placed(*devices: FoundDevice) -> list[Placed]:
+    return [Placed(d.id, "here", d) for d in devices]
 
 
 def _answer(flops: float) -> dict[str, object]:
@@ -102,7 +113,7 @@ def test_class_of_a_gpu_is_the_catalogues_name_where_name_and_memory_agree() -> 
 
 def test_a_gpu_that_was_not_measured_takes_the_catalogues_rates_or_is_left_out() -> None:
     known, unknown, blank = _gpu("NVIDIA L4", memory_gib=22.5), _gpu("NVIDIA Nothing", index=1), _gpu("NVIDIA L4", memory_gib=None, index=2)
-    built, left_out = build_devices(this_host(), (known, unknown, blank), {}, stragglers=set())
+    built, left_out = build_devices(_placed(known, unknown, blank), {}, stragglers=set())
     assert [d.id for d in built] == ["gpu-0"]
     assert built[0].achieved_flops_per_s.provenance == "assumed"
     assert left_out == ["gpu-1 (NVIDIA Nothing) is left out: it could not be measured and is not in the catalogue",
@@ -112,6 +123,6 @@ def test_a_gpu_that_was_not_measured_takes_the_catalogues_rates_or_is_left_out()
 def test_devices_of_a_class_have_one_rate_and_a_straggler_its_own_class() -> None:
     gpus = tuple(_gpu("NVIDIA A100-SXM4-80GB", index=i) for i in range(4))
     answers = {f"gpu-{i}": _answer(flops) for i, flops in enumerate([2.0e14, 2.2e14, 2.1e14, 1.0e14])}
-    built, _ = build_devices(this_host(), gpus, answers, stragglers={"gpu-3"})
+    built, _ = build_devices(_placed(*gpus), answers, stragglers={"gpu-3"})
     assert [d.achieved_flops_per_s.value for d in built] == [2.1e14] * 3 + [1.0e14]
-    assert [d.device_class for d in built] == ["A100-SXM4-80GB"] * 3 + ["A100-SXM4-80GB-slow-3"]
+    assert [d.device_class for d in built] == ["A100-SXM4-80GB"] * 3 + ["A100-SXM4-80GB-slow-gpu-3"]

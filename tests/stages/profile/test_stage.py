@@ -15,41 +15,16 @@ from typing import Any
 import psutil
 import pytest
 
-from artifacts.invocation import Outcome, Progress, StageRequest, parse_event
+from artifacts.invocation import Outcome, Progress, parse_event
 from artifacts.manifest import VersionRef
 from artifacts.store import open_store
 from artifacts.topology import Topology
 from stages.profile.local import profile_local
 from stages.profile.settle import settle
+from tests.stages.profile.bench import Bench
 from tests.stages.profile.fleets import PAIR
 
 MOST_LOAD_A_CORE = 6
-
-
-class Bench:
-    """A store and the means to run the stage on it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store_url = (folder / "store").as_uri()
-
-    def command(self, version: str, parameters: dict[str, Any], context: tuple[str, ...] = ()) -> list[str]:
-        request = StageRequest(stage="profile", store=self.store_url, pipeline="p", version=version, parameters=parameters,
-                               context={"topology": [VersionRef(stage="profile", version=c) for c in context]},
-                               workdir=str(self.folder / "work"))
-        path = self.folder / f"{version}.json"
-        path.write_text(request.to_json())
-        return [sys.executable, "-m", "stages.profile", "--request", str(path)]
-
-    def run(self, version: str, parameters: dict[str, Any], context: tuple[str, ...] = ()) -> tuple[int, Outcome, list[Any]]:
-        done = subprocess.run(self.command(version, parameters, context), capture_output=True, text=True, timeout=300)
-        events = [parse_event(line) for line in done.stdout.splitlines()]
-        assert isinstance(events[-1], Outcome), done.stderr
-        assert "Traceback" not in done.stderr
-        return done.returncode, events[-1], events
-
-    def topology(self, version: str) -> Topology:
-        return open_store(self.store_url, pipeline="p").read(VersionRef(stage="profile", version=version), Topology)
 
 
 @pytest.fixture
@@ -107,7 +82,7 @@ def test_another_clusters_history_is_not_compared(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("parameters", "message", "fix"), [
     (inventory(PAIR.replace("gpu: L4", "gpu: L5")), "pair.yaml: machines.1 (b): no GPU 'L5' in the catalogue", "nearest: L4-24GB"),
-    ({"cluster": {"kind": "ray", "address": "auto"}}, "a live Ray cluster (auto) cannot be profiled yet", "describe it in an inventory"),
+    ({"cluster": {"kind": "ray", "address": "nowhere"}}, "'nowhere' is not the address of a Ray cluster", "give host:port"),
     ({"cluster": {"kind": "moon"}}, "parameters of stage profile: cluster", ""),
     ({"cluster": {"kind": "local"}, "second": 1}, "second: unknown key; known here: cluster, devices, machine, seconds, strict", ""),
     ({"seconds": 1e9}, "seconds: Input should be less than or equal to 600", ""),
