@@ -47,6 +47,9 @@ class Prediction(Document):
     bound_s: Seconds = Field(description="roofline of the ideal cluster: no plan can be faster")
     proved_bound_s: Seconds | None = None
     provenance: dict[str, Provenance] = Field(default_factory=dict)
+    sensitivity: dict[str, float] = Field(
+        default_factory=dict, description="input → relative change of the iteration time when it is a tenth higher, the strongest first"
+    )
     calibration: str = Field(default="", description="version of the calibration that was applied")
 
     @property

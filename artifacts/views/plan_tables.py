@@ -72,3 +72,10 @@ def time_table(prediction: Prediction) -> Table:
         rows.append((task_title(task), show_seconds(t.start_s) if t.start_s else "0 s", show_seconds(t.time_s), terms))
     rows += [(task_title(name), "", show_seconds(seconds), "beside the tasks") for name, seconds in prediction.other_s.items()]
     return Table(("Task", "Starts at", "Takes", "Of which"), rows, frozenset({1, 2}))
+
+
+def sensitivity_table(prediction: Prediction, *, limit: int = 12) -> Table:
+    """What a tenth more of each input does to the iteration, the strongest first."""
+    strongest = sorted(prediction.sensitivity.items(), key=lambda item: -abs(item[1]))[:limit]
+    rows = [(clean(name), f"{change:+.1%}", "faster" if change < 0 else "slower") for name, change in strongest]
+    return Table(("A tenth more of", "Iteration time", ""), rows, frozenset({1}))

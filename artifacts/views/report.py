@@ -126,6 +126,7 @@ def _plan_context(job: Job, topology: Topology, plan: Plan, prediction: Predicti
         "classes": sources.class_table(topology),
         "links": sources.link_table(topology),
         "provenance": sources.provenance_table(prediction),
+        "sensitivity": plan_tables.sensitivity_table(prediction),
     }
 
 
@@ -138,6 +139,7 @@ def _page(context: dict[str, Any]) -> str:
         ("memory", "Memory", context["memory"]),
         ("search", "Search", context["search"]),
         ("reasons", "Why this plan", context["reasons"]),
+        ("sensitivity", "What matters most", context["sensitivity"].rows),
         ("provenance", "Where the numbers come from", True),
     ]
     return _template().render(**context, contents=[(anchor, name) for anchor, name, there in sections if there])

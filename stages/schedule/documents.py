@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from artifacts.plan import Group, Plan, Strategy
-from artifacts.prediction import DeviceMemory, Prediction, TaskTime
 from artifacts.search import Operator, Search
-from artifacts.topology import Provenance
-from stages.schedule.cost.bounds import roofline_s
-from stages.schedule.cost.compute import equivalent_width
 from stages.schedule.cost.iteration import PlanPrice, compose, price_layouts
 from stages.schedule.draft import Cut, Draft, GroupDraft, Layout
-from stages.schedule.problem import ACTOR_LOG_PROB, WEIGHT_UPDATE, Problem
+from stages.schedule.prediction import prediction_document as prediction_document
+from stages.schedule.problem import Problem
 from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.nested_halving import SearchReport
 from stages.schedule.search.space import TASK_ORDER
@@ -143,85 +140,6 @@ def draft_of_plan(problem: Problem, plan: Plan) -> Draft | None:
         )
         groups.append(GroupDraft(tasks=tasks, devices=devices, cut=cut, rollout_tp=plan.tasks["rollout"].tp if "rollout" in tasks else 0))
     return Draft(groups=tuple(groups))
-
-
-def prediction_document(problem: Problem, plan: Plan, price: PlanPrice, *, calibration: str = "") -> Prediction:
-    """Times, memory and bound of a plan, with where the numbers came from."""
-    starts = _starts(problem, price)
-    tasks = {
-        name: TaskTime(time_s=p.time_s, start_s=starts[name], terms=p.terms)
-        for g in price.groups
-        for name, p in g.prices.items()
-        if name != ACTOR_LOG_PROB
-    }
-    other = {
-        ACTOR_LOG_PROB: sum(g.prices[ACTOR_LOG_PROB].time_s for g in price.groups if ACTOR_LOG_PROB in g.prices),
-        WEIGHT_UPDATE: price.weight_update_s,
-    }
-    if price.overhead_s:
-        other["overhead"] = price.overhead_s
-    return Prediction(
-        plan=plan.identity(),
-        fidelity="calibrated",
-        iteration_time_s=price.iteration_s,
-        throughput_samples_per_s=problem.work.sequences / price.iteration_s,
-        tasks=tasks,  # type: ignore[arg-type]
-        other_s=other,
-        memory=_memory(problem, price),
-        bound_s=roofline_s(problem),
-        provenance=_provenance(problem, price),
-        calibration=calibration,
-    )
-
-
-def _starts(problem: Problem, price: PlanPrice) -> dict[str, float]:
-    """When each task starts: phases in order, tasks of a group one after the other."""
-    asynchronous = problem.job.mode == "async"
-    after_rollout = 0.0 if asynchronous else sum(g.rollout_s for g in price.groups)
-    training_at = after_rollout + max(g.inference_s for g in price.groups)
-    starts = {"rollout": 0.0}
-    for group in price.groups:
-        clock = {"inference": after_rollout, "training": training_at}
-        for name in (ACTOR_LOG_PROB, *TASK_ORDER):
-            if name in group.prices and name != "rollout":
-                phase = "training" if name.endswith("_training") else "inference"
-                starts[name] = clock[phase]
-                clock[phase] += group.prices[name].time_s
-    return starts
-
-
-def _memory(problem: Problem, price: PlanPrice) -> dict[str, DeviceMemory]:
-    found = {}
-    for group in price.groups:
-        for slot, device in enumerate(group.memory.devices):
-            found[problem.fleet.devices[device].id] = DeviceMemory(
-                capacity_bytes=int(problem.fleet.memory_bytes[device]),
-                usable_bytes=int(problem.usable_bytes[device]),
-                resident={k: int(v[slot]) for k, v in group.memory.resident.items() if v[slot] > 0},
-                working={k: int(v[slot]) for k, v in group.memory.working.items() if v[slot] > 0},
-            )
-    return found
-
-
-def _provenance(problem: Problem, price: PlanPrice) -> dict[str, Provenance]:
-    """Where the numbers came from; a size outside what was measured makes the rate an assumption, said by name."""
-    fleet = problem.fleet
-    used = {int(c) for g in price.groups for c in fleet.device_class[g.memory.devices]}
-    found: dict[str, Provenance] = {f"compute.{fleet.classes[c]}": fleet.rate_provenance[c] for c in used}
-    for group in price.groups:
-        for name, layout in group.layouts.items():
-            width = equivalent_width(hidden=problem.task(name).model.hidden, tp=layout.tp)
-            for replica, micro in enumerate(layout.micro):
-                tokens = micro * (1.0 if name == "rollout" else problem.work.sequence_tokens)
-                for c in set(fleet.device_class[layout.ranks[replica].ravel()].tolist()):
-                    if not fleet.curves[c].covers(tokens=tokens, width=width):
-                        found[f"compute.{fleet.classes[c]}.outside_measured_sizes"] = "assumed"
-    found["links"] = fleet.link_provenance
-    found["response_lengths"] = "spec" if problem.work.response_mean >= problem.work.response_max else "assumed"
-    found["memory_overheads"] = "assumed"
-    if problem.calibration:
-        found["calibration"] = "calibrated"
-    return found
 
 
 def search_document(evaluator: Evaluator, report: SearchReport, *, solver: str, seed: int) -> Search:
