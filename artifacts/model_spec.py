@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field, model_validator
 
 from artifacts.base import Name, Strict
@@ -13,6 +15,11 @@ ADAM_TRAFFIC_BYTES_PER_PARAM = 30
 def adam_state_bytes_per_param(element_bytes: int) -> int:
     """Two moments in 32 bits, and a 32-bit master copy where the weights are shorter."""
     return 12 if element_bytes < 4 else 8
+
+
+EXPERT_FIELDS = frozenset(
+    {"experts", "num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size", "num_experts_per_tok"}
+)
 
 
 class ModelSpec(Strict):
@@ -34,6 +41,14 @@ class ModelSpec(Strict):
     qk_norm: bool = False
     hf_id: str = Field(default="", description="Hugging Face id or folder; empty: built from these numbers")
     source: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dense(cls, data: Any) -> Any:
+        experts = sorted(set(data) & EXPERT_FIELDS) if isinstance(data, dict) else []
+        if experts:
+            raise ValueError(f"{experts[0]} says mixture of experts, which is not modelled: use a dense model")
+        return data
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -29,4 +30,6 @@ def model_by_name(name: str, *, where: str) -> ModelSpec:
     try:
         return models()[name]
     except KeyError:
-        raise InputError(f"{where}: no model {name[:60]!r} in the catalog", fix="use one of " + ", ".join(models())) from None
+        experts = re.search(r"-A\d+(\.\d+)?B|x\d+B|MoE|Mixtral|DeepSeek-V[23]", name)
+        why = "is a mixture of experts, which is not modelled" if experts else "is not in the catalog"
+        raise InputError(f"{where}: model {name[:60]!r} {why}", fix="use one of " + ", ".join(models())) from None

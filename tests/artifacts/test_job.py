@@ -39,7 +39,7 @@ def test_override_changes_one_field() -> None:
     (["batch.responses_per_prompt=1", "batch.micro_batch_sequences=1"], "at least 2"),
     (["batch.prompts=.nan"], "batch.prompts"),
     (["response_tokens.mean=99"], "mean 99 is above max"),
-    (["models.actor=Qwen9"], "no model 'Qwen9' in the catalog"),
+    (["models.actor=Qwen9"], "model 'Qwen9' is not in the catalog"),
     (["nonsense"], "not of the form"),
     (["name.x=1"], "name is not a section|names? .*section|is not a section"),
     (["name=../../etc"], "is not a name"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
-from artifacts.catalog import models
+from artifacts.catalog import model_by_name, models
+from artifacts.errors import InputError
 from artifacts.model_spec import ModelSpec
 
 # Totals with and without embeddings, from the architecture numbers of the models' published Hugging Face configurations
@@ -51,3 +53,12 @@ def test_work_of_a_layer_by_hand() -> None:
     assert model.head_flops(3) == 2 * 8 * 100 * 3
     assert model.kv_bytes_per_token_layer() == 2 * 1 * 4 * 2
     assert model.layer_params() == 576 + 2 * 8
+
+
+def test_a_mixture_of_experts_is_refused_and_says_so() -> None:
+    dense = models()["Qwen3-8B"].model_dump()
+    with pytest.raises(ValidationError, match="num_experts says mixture of experts, which is not modelled"):
+        ModelSpec.model_validate(dense | {"num_experts": 128})
+    with pytest.raises(InputError, match="mixture of experts") as refused:
+        model_by_name("Qwen3-30B-A3B", where="models.actor")
+    assert "Qwen3-8B" in (refused.value.fix or "")
