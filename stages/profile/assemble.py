@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from artifacts.catalog.gpus import find_gpu
+from artifacts.catalog.gpus import Gpu, find_gpu
 from artifacts.topology import ComputePoint, Device, Measured
 from stages.profile import rates
 from stages.profile.devices.found import FoundDevice, Placed
+from stages.profile.devices.mig import whole_name
 from stages.profile.host import safe_name
 
 
@@ -32,7 +33,7 @@ def build_devices(devices: Sequence[Placed], answers: Mapping[str, dict[str, Any
         if device.memory_bytes is None:
             left_out.append(f"{placed.id} ({device.name}) is left out: its memory is unknown")
             continue
-        known = _measured(peers[name]) if peers[name] else _catalogued(device)
+        known = _measured(peers[name]) if peers[name] else catalogued(device)
         if known is None:
             left_out.append(f"{placed.id} ({device.name}) is left out: it could not be measured and is not in the catalogue")
             continue
@@ -80,11 +81,27 @@ def _measured(answers: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _catalogued(device: FoundDevice) -> dict[str, Any] | None:
-    gpu = find_gpu(device.name) if not device.parent else None
+def catalogued(device: FoundDevice) -> dict[str, Any] | None:
+    """The catalogue's rates for a device, or None; a MIG instance has its part of the whole GPU's."""
+    gpu = find_gpu(whole_name(device.name))
     if gpu is None or gpu.unknown:
         return None
+    if device.parent:
+        return _part(gpu, device)
     return {"achieved_flops_per_s": rates.achieved_flops(gpu), "memory_bandwidth_bytes_per_s": rates.memory_bandwidth(gpu),
+            "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
+
+
+def _part(gpu: Gpu, device: FoundDevice) -> dict[str, Any] | None:
+    """Compute by its part of the multiprocessors, memory by its part of the memory, the way to the host like any other's."""
+    compute, memory = rates.achieved_flops(gpu), rates.memory_bandwidth(gpu)
+    if not device.part or not device.memory_bytes or not gpu.memory_bytes or compute is None or memory is None:
+        return None
+    share = min(1.0, device.memory_bytes / gpu.memory_bytes)
+    return {"achieved_flops_per_s": Measured(value=compute.value * device.part, provenance="assumed",
+                                             source=f"{device.part:.0%} of {gpu.name}: {compute.source}"),
+            "memory_bandwidth_bytes_per_s": Measured(value=memory.value * share, provenance="assumed",
+                                                     source=f"{share:.0%} of {gpu.name}: {memory.source}"),
             "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from artifacts.base import Strict
+from stages.profile.listings.schema import Listings
 
 
 class LocalCluster(Strict):
@@ -16,7 +17,10 @@ class LocalCluster(Strict):
 
 
 class InventoryCluster(Strict):
-    """A described fleet. The text itself, not its path: the stage needs nothing but its request and the store."""
+    """A described fleet. The text itself, not its path: the stage needs nothing but its request and the store.
+
+    A text that another tool printed is taken for a listing (``files``) of one file.
+    """
 
     kind: Literal["inventory"]
     text: str = Field(description="the inventory, as YAML")
@@ -40,8 +44,14 @@ class RayCluster(Strict):
                                                                             "sampled, and the topology's page says with what error")
 
 
+class ListingsCluster(Listings):
+    """A fleet by what nvidia-smi, amd-smi, SLURM or Kubernetes print of it; which of them printed a text is told from the text."""
+
+    kind: Literal["files"]
+
+
 class ProfileParameters(Strict):
-    cluster: Annotated[LocalCluster | InventoryCluster | ScenarioCluster | RayCluster,
+    cluster: Annotated[LocalCluster | InventoryCluster | ScenarioCluster | ListingsCluster | RayCluster,
                        Field(discriminator="kind")] = LocalCluster(kind="local")
     devices: int | None = Field(default=None, ge=1, le=64, description="split a machine's CPU into that many devices (and use no GPU); "
                                                                        "unset: its GPUs, or a device a core, at most 8")

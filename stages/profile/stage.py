@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 from artifacts.manifest import VersionRef
@@ -12,10 +13,12 @@ from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.draft import Draft
 from stages.profile.fleet import RaySource, draft_ray
-from stages.profile.host import this_host
+from stages.profile.host import safe_name, this_host
 from stages.profile.inventory import build, read_inventory
+from stages.profile.listings import kind_of, read_listings
+from stages.profile.listings.schema import ListingFile, Listings
 from stages.profile.local import profile_local
-from stages.profile.parameters import InventoryCluster, LocalCluster, ProfileParameters, RayCluster, ScenarioCluster
+from stages.profile.parameters import InventoryCluster, ListingsCluster, LocalCluster, ProfileParameters, RayCluster, ScenarioCluster
 from stages.profile.report import topology_page
 from stages.profile.scenarios import scenario_inventory
 from stages.profile.settle import settle
@@ -24,7 +27,7 @@ from stages.profile.settle import settle
 def run(ctx: StageContext) -> dict[str, Any]:
     """Profile the cluster of the request. Writes ``topology.json`` and ``topology.md``."""
     parameters = ctx.parameters(ProfileParameters)
-    if isinstance(parameters.cluster, InventoryCluster | ScenarioCluster):
+    if isinstance(parameters.cluster, InventoryCluster | ScenarioCluster | ListingsCluster):
         draft = _described(parameters.cluster)
         earlier = _of_cluster(ctx, "inventory", draft.cluster.name)
         topology = anchored(draft, [])
@@ -53,9 +56,14 @@ def run(ctx: StageContext) -> dict[str, Any]:
     }
 
 
-def _described(cluster: InventoryCluster | ScenarioCluster) -> Draft:
+def _described(cluster: InventoryCluster | ScenarioCluster | ListingsCluster) -> Draft:
+    if isinstance(cluster, ListingsCluster):
+        return read_listings(cluster)
     if isinstance(cluster, InventoryCluster):
-        return read_inventory(cluster.text, where=cluster.where)
+        if kind_of(cluster.text) in (None, "inventory"):
+            return read_inventory(cluster.text, where=cluster.where)
+        file = ListingFile(text=cluster.text, where=cluster.where)
+        return read_listings(Listings(name=safe_name(PurePath(cluster.where).stem), files=[file]))
     return build(scenario_inventory(cluster.name), where=f"scenario {cluster.name}")
 
 

@@ -11,8 +11,9 @@ from artifacts.topology import Dtype
 
 @dataclass(frozen=True)
 class FoundDevice:
-    """``index`` counts the devices of a machine; ``parent`` is the UUID of the GPU a MIG instance is cut from; ``quota`` is the part of
-    a core's time that a CPU share may use, where the container's limit is what bounds it."""
+    """``index`` counts the devices of a machine; ``parent`` is the UUID of the GPU a MIG instance is cut from; ``part`` what part of
+    that GPU's compute it has. ``quota`` is the part of a core's time that a CPU share may use, where the container's limit is what bounds
+    it. ``condition``: its clocks, and what holds them down."""
 
     index: int
     vendor: Literal["nvidia", "amd", "cpu"]
@@ -24,6 +25,8 @@ class FoundDevice:
     parent: str = ""
     cores: int = 0
     quota: float | None = None
+    part: float | None = None
+    condition: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from artifacts.topology import Dtype
+from stages.profile.devices.dtypes import dtypes_of
 from stages.profile.devices.found import Finding, FoundDevice
 
 _SIGNS_OF_A_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
@@ -77,7 +77,7 @@ def _device(nvml: Any, handle: Any, *, index: int, parent: str, whole: Any, note
         notes.append(f"{name} ({uuid}): NVML does not report its memory (a part with unified memory, or no permission)")
     if capability is None:
         notes.append(f"{name} ({uuid}): compute capability unknown, so bf16 is not assumed")
-    return FoundDevice(index=index, vendor="nvidia", name=name, uuid=uuid, memory_bytes=memory, dtypes=_dtypes(capability), parent=parent,
+    return FoundDevice(index=index, vendor="nvidia", name=name, uuid=uuid, memory_bytes=memory, dtypes=dtypes_of(capability), parent=parent,
                        compute_capability=f"{capability[0]}.{capability[1]}" if capability else "")
 
 
@@ -88,15 +88,6 @@ def _usable_memory(nvml: Any, handle: Any) -> int | None:
         return int(info.total) - int(info.reserved)
     info = _read(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
     return int(info.total) if info is not None and info.total else None
-
-
-def _dtypes(capability: tuple[int, int] | None) -> tuple[Dtype, ...]:
-    """bf16 from compute capability 8.0, fp16 from 5.3 (NVIDIA's CUDA C++ programming guide, arithmetic instructions)."""
-    if capability is None:
-        return ("fp16", "fp32")
-    if tuple(capability) >= (8, 0):
-        return ("bf16", "fp16", "fp32")
-    return ("fp16", "fp32") if tuple(capability) >= (5, 3) else ("fp32",)
 
 
 def _read(nvml: Any, call: Callable[[], Any]) -> Any:

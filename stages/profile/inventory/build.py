@@ -16,7 +16,7 @@ from artifacts.units import GIB
 from stages.profile import rates
 from stages.profile.draft import Draft
 from stages.profile.host import safe_name
-from stages.profile.inventory.links import build_links
+from stages.profile.inventory.links import build_links, inside_link
 from stages.profile.inventory.schema import GpuItem, Inventory, MachineItem
 
 MAX_DEVICES = 16_384
@@ -70,7 +70,8 @@ def build(inventory: Inventory, *, where: str) -> Draft:
             group_of[name] = item.name
             machines.append(_machine(item, name))
             devices += _devices(item, name, kinds, inventory.name)
-    links = build_links(inventory.links, machines, parts, group_of, where=where)
+    inside = {m.name: inside_link(parts[m.name], m, where=where) for m in machines} if inventory.links.inside_machine is None else {}
+    links = build_links(inventory.links, machines, group_of, inside=inside, where=where)
     return Draft(cluster=ClusterRef(kind="inventory", name=inventory.name, reconstructed=inventory.reconstructed),
                  machines=tuple(machines), devices=tuple(devices), links=tuple(links), notes=tuple(dict.fromkeys(notes)))
 

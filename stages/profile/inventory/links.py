@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -22,15 +23,17 @@ class _Rate:
     provenance: Provenance = "assumed"
 
 
-def build_links(given: Links, machines: list[Machine], parts: dict[str, list[Gpu]], group_of: dict[str, str], *, where: str) -> list[Link]:
-    """Both directions of every pair that is connected, and one link inside each machine.
+def build_links(given: Links, machines: list[Machine], group_of: dict[str, str], *, inside: Mapping[str, Link | None],
+                where: str) -> list[Link]:
+    """Both directions of every pair that is connected, and the link inside each machine.
 
-    ``parts``: the GPU kinds of each machine; ``group_of``: the group (entry of the inventory) of each machine.
+    ``group_of``: the group (entry of the inventory) of each machine; ``inside``: the link inside it, where ``given`` does not say.
     Raises :class:`InputError` naming the class that is missing, or a name in a pair that nothing has.
     """
     regions = _pairs(given.regions, {m.region for m in machines if m.region}, where=f"{where}: links.regions", what="region")
-    named = _pairs(given.machines, {*parts, *group_of.values()}, where=f"{where}: links.machines", what="machine or group of machines")
-    links = [_link(m.name, m.name, _inside(given.inside_machine, parts[m.name], m, where=where)) for m in machines]
+    named = _pairs(given.machines, {*group_of, *group_of.values()}, where=f"{where}: links.machines", what="machine or group of machines")
+    own = [_link(m.name, m.name, _rate(given.inside_machine)) if given.inside_machine else inside.get(m.name) for m in machines]
+    links = [link for link in own if link is not None]
     for a, b in combinations(machines, 2):
         rate = _between(given, a, b, regions, named, group_of, where=where)
         if rate is not None:
@@ -63,10 +66,8 @@ def _needed(item: LinkItem | None, key: str, what: str, where: str, fix: str) ->
     return item
 
 
-def _inside(item: LinkItem | None, gpus: list[Gpu], machine: Machine, *, where: str) -> _Rate:
-    """As given, or of the slowest kind of GPU in the machine: traffic between two kinds goes at the slower one's rate."""
-    if item is not None:
-        return _rate(item)
+def inside_link(gpus: list[Gpu], machine: Machine, *, where: str) -> Link:
+    """Of the slowest kind of GPU in the machine: traffic between two kinds goes at the slower one's rate."""
     found = [(gpu, rates.link_bandwidth(gpu)) for gpu in gpus]
     unknown = [gpu.name for gpu, rate in found if rate is None]
     if unknown:
@@ -74,7 +75,8 @@ def _inside(item: LinkItem | None, gpus: list[Gpu], machine: Machine, *, where: 
                          fix="give links.inside_machine: {latency_ms: …, bandwidth_gbit_per_s: …}")
     slowest = min((rate for _, rate in found if rate is not None), key=lambda rate: rate.value)
     latency_s = max(rates.link_latency_s(gpu) for gpu in gpus)
-    return _Rate(latency_s=latency_s, bandwidth_bytes_per_s=slowest.value, provenance=slowest.provenance)
+    rate = _Rate(latency_s=latency_s, bandwidth_bytes_per_s=slowest.value, provenance=slowest.provenance)
+    return _link(machine.name, machine.name, rate)
 
 
 def _pairs(items: list[PairItem], known: set[str], *, where: str, what: str) -> dict[Pair, PairItem]:

@@ -1,0 +1,43 @@
+"""Which tool printed a text, told from the text itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Literal
+
+import yaml
+
+Kind = Literal["nvidia-smi", "nvidia-smi topo", "amd-smi", "scontrol", "sinfo", "kubernetes", "inventory"]
+
+KNOWN = ("nvidia-smi -q -x", "nvidia-smi topo -m", "amd-smi static --json", "scontrol show node", "sinfo with columns NODELIST and GRES",
+         "kubectl get nodes -o json (or yaml)", "an inventory in YAML")
+
+
+def kind_of(text: str) -> Kind | None:
+    """None where it is none of those that are known."""
+    start = text.lstrip("﻿ \t\r\n")
+    if re.match(r"<\?xml|<!DOCTYPE|<!--|<nvidia_smi_log", start):
+        return "nvidia-smi" if "<nvidia_smi_log" in start else None
+    if re.search(r"^\s*NodeName=\S+", text, re.MULTILINE):
+        return "scontrol"
+    if re.search(r"^GPU0\s+X\b", re.sub(r"\x1b\[[0-9;]*m", "", text), re.MULTILINE):
+        return "nvidia-smi topo"
+    head = start.split("\n", 1)[0].upper().split()
+    if "GRES" in head and ("NODELIST" in head or "HOSTNAMES" in head):
+        return "sinfo"
+    return _document(start)
+
+
+def _document(text: str) -> Kind | None:
+    try:
+        data = json.loads(text) if text[:1] in "[{" else yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError):
+        return None
+    if isinstance(data, dict) and ("gpu_data" in data or "asic" in data):
+        return "amd-smi"
+    if isinstance(data, list) and data and all(isinstance(g, dict) and "asic" in g for g in data):
+        return "amd-smi"
+    if isinstance(data, dict) and data.get("kind") in ("List", "NodeList", "Node"):
+        return "kubernetes"
+    return "inventory" if isinstance(data, dict) and "machines" in data else None
