@@ -68,7 +68,8 @@ def _measured(answers: list[dict[str, Any]]) -> dict[str, Any]:
     curve = [ComputePoint(tokens=points[0].tokens, width=points[0].width, flops_per_s=statistics.median([p.flops_per_s for p in points]),
                           spread=max(p.spread for p in points)) for points in zip(*curves, strict=True)]
     first = answers[0]
-    source = f"{first['engine']}, {first['dtype']}, {first['clock']}, {len(answers)} devices"
+    clocks = " / ".join(sorted({a["condition"] for a in answers if a["condition"]})[:3])
+    source = f"{first['engine']}, {first['dtype']}, {first['clock']}, {len(answers)} devices" + (f", {clocks}" if clocks else "")
     top = max(curve, key=_size)
 
     def rate(what: str) -> Measured:
@@ -109,6 +110,11 @@ def _curve(answer: dict[str, Any]) -> list[ComputePoint]:
     points = [ComputePoint(tokens=p["tokens"], width=p["width"], flops_per_s=p["flops_per_s"] * answer["granted"], spread=p["spread"])
               for p in answer["curve"]]
     return sorted(points, key=lambda p: (p.tokens, p.width))
+
+
+def slowed(answers: Mapping[str, dict[str, Any]]) -> list[str]:
+    """A line for each device whose clocks were held down while it was measured."""
+    return [f"{device} was measured {a['condition']}: its rates may be low" for device, a in answers.items() if "slowed" in a["condition"]]
 
 
 def saturated_flops(answer: dict[str, Any]) -> float:

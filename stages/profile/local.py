@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from artifacts.errors import HetrlError, StageTimeout
 from artifacts.topology import ClusterRef, Link, Machine
-from stages.profile.assemble import build_devices, device_class, saturated_flops
+from stages.profile.assemble import build_devices, device_class, saturated_flops, slowed
 from stages.profile.devices.found import Placed
 from stages.profile.draft import Draft
 from stages.profile.host import Host, this_host
@@ -54,6 +54,7 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
         raise HetrlError(f"strict profile of {host.name}: {'; '.join([*result.faults.values(), *link_notes])}",
                          fix="mend it, or profile without strict to leave out what cannot be measured")
     answers = {p.id: result.answers[p.device.index] for p in placed if p.device.index in result.answers}
+    notes += slowed(answers)
     built, left_out = build_devices(placed, answers, stragglers=slow)
     if not built:
         raise StageTimeout(f"no device of {host.name} could be measured: {'; '.join(sorted({*result.faults.values(), *left_out}))}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stages.profile.devices import cpu, nvidia
+from stages.profile.devices import amd, cpu, nvidia
 from stages.profile.devices.found import Finding, FoundDevice
+from stages.profile.devices.unified import share_host_memory
 from stages.profile.host import Host
 from stages.profile.probes.launch import Probe, ProbeFailed
 
 START_S = 60.0
 """Time a probe may take to start (importing PyTorch on a busy machine) on top of what it may measure."""
-NVML_DEADLINE_S = 20.0
+DRIVER_DEADLINE_S = 20.0
 
 
 @dataclass
@@ -25,19 +26,29 @@ class Measurements:
 
 def find_devices(host: Host, *, shares: int | None) -> Finding:
     """The machine's GPUs, or its CPU in shares where it has none or ``shares`` is given."""
-    notes: tuple[str, ...] = ()
-    if shares is None and nvidia.driver_present():
-        try:
-            with Probe("nvml", deadline_s=NVML_DEADLINE_S) as probe:
-                answer = probe.read()
-            found = tuple(FoundDevice.of(d) for d in answer["devices"])
-            notes = tuple(answer["notes"])
-            if found:
-                return Finding(found, notes)
-        except ProbeFailed as fault:
-            notes = (f"the NVIDIA driver did not answer, so only the CPU is used: {fault}",)
+    notes: list[str] = []
+    if shares is None:
+        found: list[FoundDevice] = []
+        for probe, present in (("nvml", nvidia.driver_present()), ("amdsmi", amd.driver_present())):
+            if present:
+                finding = _ask(probe)
+                found += [replace(d, index=len(found) + place) for place, d in enumerate(finding.devices)]
+                notes += finding.notes
+        if found:
+            devices, said = share_host_memory(found, host.memory_bytes)
+            return Finding(devices, (*notes, *said))
     shared = cpu.find(host, shares=shares)
     return Finding(shared.devices, (*notes, *shared.notes))
+
+
+def _ask(name: str) -> Finding:
+    """What a driver's library lists, asked in a process of its own."""
+    try:
+        with Probe(name, deadline_s=DRIVER_DEADLINE_S) as probe:
+            answer = probe.read()
+        return Finding(tuple(FoundDevice.of(d) for d in answer["devices"]), tuple(answer["notes"]))
+    except ProbeFailed as fault:
+        return Finding((), (f"the driver did not answer, so its GPUs are not used: {fault}",))
 
 
 def measure_devices(devices: tuple[FoundDevice, ...], *, seconds: float) -> Measurements:
@@ -45,12 +56,16 @@ def measure_devices(devices: tuple[FoundDevice, ...], *, seconds: float) -> Meas
     result = Measurements()
     probes: dict[int, Probe] = {}
     deadline = START_S + 4 * seconds
+    first_amd = min((d.index for d in devices if d.vendor == "amd"), default=0)
     try:
         for device in devices:
-            kind = "cpu" if device.vendor == "cpu" else "cuda"
+            kind = "cpu" if device.vendor == "cpu" else "cuda"  # PyTorch calls AMD's devices cuda too
             threads = str(max(1, device.cores))
-            env = {"CUDA_VISIBLE_DEVICES": device.uuid if kind == "cuda" else "", "OMP_NUM_THREADS": threads,
+            env = {"CUDA_VISIBLE_DEVICES": device.uuid if device.vendor == "nvidia" else "", "OMP_NUM_THREADS": threads,
                    "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+            if device.vendor == "amd":
+                env = {**env, "HIP_VISIBLE_DEVICES": str(device.index - first_amd)}
+                del env["CUDA_VISIBLE_DEVICES"]  # ROCm reads it as well, and wants what it may use to be in both
             probes[device.index] = Probe("device", ["--device", kind, "--threads", threads, "--seconds", f"{seconds:.3f}",
                                                     "--memory-bytes", str(device.memory_bytes or 0)], deadline_s=deadline, env=env)
         for step in ("ready", "answer"):

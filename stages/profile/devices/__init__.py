@@ -1,1 +1,1 @@
-"""Which devices this machine has: NVIDIA GPUs through NVML, or its CPU in equal shares."""
+"""Which devices this machine has: NVIDIA's GPUs through NVML, AMD's through amdsmi, or its CPU in equal shares."""

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from artifacts.catalog.gpus import find_gpu
 from stages.profile.devices.dtypes import dtypes_of
 from stages.profile.devices.found import Finding, FoundDevice
+from stages.profile.devices.mig import part_of, whole_name
 
 _SIGNS_OF_A_DRIVER = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
@@ -77,8 +79,41 @@ def _device(nvml: Any, handle: Any, *, index: int, parent: str, whole: Any, note
         notes.append(f"{name} ({uuid}): NVML does not report its memory (a part with unified memory, or no permission)")
     if capability is None:
         notes.append(f"{name} ({uuid}): compute capability unknown, so bf16 is not assumed")
+    part = part_of(find_gpu(whole_name(name)), name=name) if parent else None
     return FoundDevice(index=index, vendor="nvidia", name=name, uuid=uuid, memory_bytes=memory, dtypes=dtypes_of(capability), parent=parent,
+                       part=part,
                        compute_capability=f"{capability[0]}.{capability[1]}" if capability else "")
+
+
+def condition(nvml: Any, uuid: str) -> str:
+    """The clocks of a GPU now, and what holds them down; "" where NVML cannot say. A MIG instance has its GPU's clocks."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return ""
+    try:
+        handle = _read(nvml, lambda: nvml.nvmlDeviceGetHandleByUUID(uuid))
+        if handle is None:
+            return ""
+        if uuid.startswith("MIG-"):
+            handle = _read(nvml, lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)) or handle
+        clock = _read(nvml, lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        most = _read(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
+        bits = _read(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
+        reasons = [said for name, said in _REASONS.items() if bits & getattr(nvml, name, 0)]
+        return ", ".join([*([f"SM {clock} of {most} MHz"] if clock and most else []),
+                          *([f"slowed by {' and '.join(reasons)}"] if reasons else [])])
+    finally:
+        nvml.nvmlShutdown()
+
+
+_REASONS = {
+    "nvmlClocksThrottleReasonSwPowerCap": "power cap", "nvmlClocksThrottleReasonHwSlowdown": "hardware slowdown",
+    "nvmlClocksThrottleReasonSyncBoost": "sync boost", "nvmlClocksThrottleReasonSwThermalSlowdown": "temperature (software)",
+    "nvmlClocksThrottleReasonHwThermalSlowdown": "temperature (hardware)", "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "power brake",
+    "nvmlClocksThrottleReasonDisplayClockSetting": "display clocks",
+}
+"""NVML's reasons for low clocks that are a fault: idle and clocks set by the owner are not."""
 
 
 def _usable_memory(nvml: Any, handle: Any) -> int | None:

@@ -10,7 +10,7 @@ from typing import Literal
 from artifacts.errors import HetrlError, RunnerUnavailable, StageTimeout, from_kind
 from artifacts.topology import ClusterRef, Machine, Topology, Unreachable
 from stages.cluster.live import gcs_address, reach
-from stages.profile.assemble import build_devices
+from stages.profile.assemble import build_devices, slowed
 from stages.profile.draft import Draft
 from stages.profile.fleet.findings import Findings, Said, decode
 from stages.profile.fleet.links import fleet_links
@@ -119,7 +119,8 @@ def to_draft(findings: Findings, source: RaySource, *, notes: Sequence[str] = ()
     site = survey_sites(findings)
     slow = stragglers(findings)
     placed = [p for p in placed_devices(findings) if p.machine in findings.present]
-    devices, left_out = build_devices(placed, answers_of(findings, findings.rated), stragglers=slow)
+    answers = answers_of(findings, findings.rated)
+    devices, left_out = build_devices(placed, answers, stragglers=slow)
     links, link_notes = fleet_links(findings, site)
     several = len(set(site.values())) > 1
     machines = []
@@ -133,7 +134,7 @@ def to_draft(findings: Findings, source: RaySource, *, notes: Sequence[str] = ()
         machines=tuple(machines), devices=tuple(devices), links=tuple(links), stragglers=tuple(sorted(set(slow) & {d.id for d in devices})),
         unreachable=tuple(Unreachable(machine=name, reason=why) for name, why in sorted(findings.lost.items())),
         notes=(*notes, *findings.notes, *(f"{m} is left out: {why}" for m, why in sorted(findings.lost.items())),
-               *_device_notes(findings, slow), *left_out, *link_notes, *_sum_notes(findings)))
+               *_device_notes(findings, slow), *slowed(answers), *left_out, *link_notes, *_sum_notes(findings)))
 
 
 def _device_notes(findings: Findings, slow: dict[str, float]) -> list[str]:

@@ -10,11 +10,12 @@ from pathlib import PurePath
 from artifacts.catalog.gpus import Gpu, find_gpu
 from artifacts.errors import InputError
 from artifacts.topology import ClusterRef, Device, Link, Machine, Measured, Unreachable
-from artifacts.units import GIB, show_bytes
+from artifacts.units import GIB
 from stages.profile import rates
 from stages.profile.assemble import catalogued, device_class
 from stages.profile.devices.found import FoundDevice
 from stages.profile.devices.mig import whole_name
+from stages.profile.devices.unified import share_host_memory
 from stages.profile.draft import Draft
 from stages.profile.host import safe_name
 from stages.profile.inventory.links import build_links
@@ -27,11 +28,6 @@ from stages.profile.listings.nvidia import read_smi
 from stages.profile.listings.schema import HostItem, ListingFile, Listings
 from stages.profile.listings.slurm import read_scontrol, read_sinfo
 from stages.profile.listings.topo import inside_rate, read_topo
-
-UNIFIED = ("GB10", "Orin", "Xavier", "Thor", "Tegra", "MI300A", "nvgpu")
-"""Parts whose memory is the host's, and whose driver therefore reports none (NVIDIA's DGX Spark known issues; Jetson)."""
-UNIFIED_RESERVE = 0.1
-"""Of unified memory stays with the operating system; the rest is the GPUs' in equal parts."""
 
 
 def read_listings(given: Listings) -> Draft:
@@ -124,9 +120,12 @@ def _machine(m: ListedMachine) -> Machine:
 
 def _devices(m: ListedMachine, given: Mapping[str, GpuItem], notes: list[str]) -> list[Device]:
     built = []
-    for device in m.devices:
-        item = given.get(device.name) or given.get(whole_name(device.name))
-        device = _with_memory(device, m, item, notes)
+    own_memory = [replace(d, memory_bytes=int(item.memory_gib * GIB)) if (item := _given(d, given)) and item.memory_gib else d
+                  for d in m.devices]
+    devices, shared = share_host_memory(own_memory, m.host_memory_bytes)
+    notes += [f"{m.name}.{note}" for note in shared]
+    for device in devices:
+        item = _given(device, given)
         known = catalogued(device) or {}
         own = {"achieved_flops_per_s": _own(item.achieved_tflops if item else None, 1e12),
                "memory_bandwidth_bytes_per_s": _own(item.memory_gb_per_s if item else None, 1e9)}
@@ -146,17 +145,9 @@ def _devices(m: ListedMachine, given: Mapping[str, GpuItem], notes: list[str]) -
     return built
 
 
-def _with_memory(device: FoundDevice, m: ListedMachine, item: GpuItem | None, notes: list[str]) -> FoundDevice:
-    """What the person says; else an equal part of the host's memory for parts that share it; else what the driver says, if anything."""
-    if item is not None and item.memory_gib:
-        return replace(device, memory_bytes=int(item.memory_gib * GIB))
-    if device.memory_bytes is None and m.host_memory_bytes and any(word in device.name for word in UNIFIED):
-        sharing = sum(d.memory_bytes is None for d in m.devices)
-        memory = int(m.host_memory_bytes * (1 - UNIFIED_RESERVE)) // sharing
-        notes.append(f"{m.name}.{device.id} ({device.name}) has the host's memory: {1 - UNIFIED_RESERVE:.0%} of it"
-                     + (f", divided by {sharing}" if sharing > 1 else "") + f", {show_bytes(memory)}, is taken for its own")
-        return replace(device, memory_bytes=memory)
-    return device
+def _given(device: FoundDevice, given: Mapping[str, GpuItem]) -> GpuItem | None:
+    """What the person says of that device's kind, by the driver's name for it or for the GPU it is cut from."""
+    return given.get(device.name) or given.get(whole_name(device.name))
 
 
 def _own(value: float | None, unit: float) -> Measured | None:

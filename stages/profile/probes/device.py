@@ -42,13 +42,14 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, o
         timing = repeat(engine.matmul(tokens, width), engine.clock, budget_s=each)
         curve.append({"tokens": tokens, "width": width, "flops_per_s": 2 * tokens * width * width / timing.seconds,
                       "spread": timing.spread, "samples": timing.samples})
+    condition = engine.condition()  # right after the work: at rest the clocks say nothing
     rest = seconds * (1 - COMPUTE_PART) / 2
     stream = _rate(engine, "stream", memory_bytes, rest)
     copy = _rate(engine, "copy", memory_bytes, rest)
     obtained = min(1.0, (engine.clock() - cpu_began) / (time.monotonic() - began))
     throttled = engine.counts_cpu_time and throttled_count() > throttled_began
     return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": obtained if throttled else 1.0,
-            "waited": 1 - obtained if engine.counts_cpu_time and not throttled else 0.0, "curve": curve,
+            "waited": 1 - obtained if engine.counts_cpu_time and not throttled else 0.0, "curve": curve, "condition": condition,
             "stream": asdict(stream), "copy": asdict(copy)}
 
 

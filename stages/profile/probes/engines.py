@@ -5,9 +5,12 @@ Every operation is given as ``work(n)``: do it n times, return when it is done.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from stages.profile.devices.nvidia import condition, load_nvml
 
 Work = Callable[[int], None]
 
@@ -18,7 +21,8 @@ CUDA_WIDTHS = (1024, 4096, 8192)
 
 
 class Engine(Protocol):
-    """``stream`` reads a matrix once (as a decode step reads weights); ``copy`` moves a buffer from host memory to the device."""
+    """``stream`` reads a matrix once (as a decode step reads weights); ``copy`` moves a buffer from host memory to the device;
+    ``condition`` says at which clocks the device runs now, and what holds them down ("" where nobody says)."""
 
     name: str
     dtype: str
@@ -29,6 +33,7 @@ class Engine(Protocol):
     clock_name: str
 
     def clock(self) -> float: ...
+    def condition(self) -> str: ...
     def matmul(self, tokens: int, width: int) -> Work: ...
     def stream(self, size_bytes: int) -> Work: ...
     def copy(self, size_bytes: int) -> Work: ...
@@ -44,6 +49,9 @@ class _Cpu:
         self.counts_cpu_time = threads == 1
         self.clock_name = "CPU time" if threads == 1 else "wall time"
         self.clock = time.thread_time if threads == 1 else time.perf_counter
+
+    def condition(self) -> str:
+        return ""
 
 
 class TorchCpu(_Cpu):
@@ -152,6 +160,11 @@ class TorchCuda:
     def clock(self) -> float:
         self._torch.cuda.synchronize()
         return time.perf_counter()
+
+    def condition(self) -> str:
+        """Of NVIDIA's GPUs; the library that would tell of AMD's is not asked."""
+        nvml, uuid = load_nvml(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return condition(nvml, uuid) if nvml is not None and uuid else ""
 
     def _rand(self, *shape: int) -> Any:
         return self._torch.rand(*shape, device="cuda", dtype=self._type)

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from artifacts.errors import InputError
-from stages.profile.assemble import build_devices, device_class
+from stages.profile.assemble import build_devices, device_class, slowed
 from stages.profile.devices import cpu
 from stages.profile.devices.found import FoundDevice, Placed
 from stages.profile.draft import Draft
@@ -99,8 +99,8 @@ def _placed(*devices: FoundDevice) -> list[Placed]:
     return [Placed(d.id, "here", d) for d in devices]
 
 
-def _answer(flops: float) -> dict[str, object]:
-    return {"engine": "torch 2", "dtype": "bf16", "clock": "wall", "granted": 1.0, "waited": 0.0,
+def _answer(flops: float, condition: str = "") -> dict[str, object]:
+    return {"engine": "torch 2", "dtype": "bf16", "clock": "wall", "granted": 1.0, "waited": 0.0, "condition": condition,
             "curve": [{"tokens": 4096, "width": 8192, "flops_per_s": flops, "spread": 0.01}],
             "stream": {"rate": 1e12, "spread": 0.1, "size": 1 << 30}, "copy": {"rate": 2e10, "spread": 0.1, "size": 1 << 30}}
 
@@ -118,6 +118,25 @@ def test_a_gpu_that_was_not_measured_takes_the_catalogues_rates_or_is_left_out()
     assert built[0].achieved_flops_per_s.provenance == "assumed"
     assert left_out == ["gpu-1 (NVIDIA Nothing) is left out: it could not be measured and is not in the catalogue",
                         "gpu-2 (NVIDIA L4) is left out: its memory is unknown"]
+
+
+def test_clocks_go_with_the_measurement_and_a_slowed_gpu_is_named() -> None:
+    gpu = _gpu("NVIDIA A100-SXM4-80GB")
+    answers = {"gpu-0": _answer(2e14, "SM 1005 of 1410 MHz, slowed by power cap")}
+    built, _ = build_devices(_placed(gpu), answers, stragglers=())
+    assert "SM 1005 of 1410 MHz" in built[0].achieved_flops_per_s.source
+    assert slowed(answers) == ["gpu-0 was measured SM 1005 of 1410 MHz, slowed by power cap: its rates may be low"]
+    assert slowed({"gpu-0": _answer(2e14, "SM 1410 of 1410 MHz")}) == []
+
+
+def test_a_mig_instance_that_was_not_measured_has_its_part_of_the_catalogues_rates() -> None:
+    whole = _gpu("NVIDIA A100-SXM4-80GB")
+    instance = replace(_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", memory_gib=40, parent="GPU-0", index=1), part=3 / 7)
+    unknown = replace(instance, part=None, index=2)
+    (a, b), left_out = build_devices(_placed(whole, instance, unknown), {}, stragglers=())
+    assert b.achieved_flops_per_s.value == pytest.approx(a.achieved_flops_per_s.value * 3 / 7)
+    assert b.memory_bandwidth_bytes_per_s.value == pytest.approx(a.memory_bandwidth_bytes_per_s.value / 2)
+    assert b.device_class == "A100-SXM4-80GB-MIG-3g.40gb-40GiB" and b.mig_parent == "GPU-0" and len(left_out) == 1
 
 
 def test_devices_of_a_class_have_one_rate_and_a_straggler_its_own_class() -> None:

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.profile.devices.nvidia import driver_present, find, load_nvml
+from stages.profile.devices import nvidia
+from stages.profile.devices.nvidia import condition, driver_present, find, load_nvml
 
 pynvml = pytest.importorskip("pynvml")
 GIB = 2**30
@@ -18,6 +19,9 @@ class Nvml:
     NVMLError = pynvml.NVMLError
     NVML_DEVICE_MIG_ENABLE = pynvml.NVML_DEVICE_MIG_ENABLE
     nvmlMemory_v2 = pynvml.nvmlMemory_v2
+    NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
+    nvmlClocksThrottleReasonSwPowerCap = pynvml.nvmlClocksThrottleReasonSwPowerCap
+    nvmlClocksThrottleReasonHwThermalSlowdown = pynvml.nvmlClocksThrottleReasonHwThermalSlowdown
 
     def __init__(self, *gpus: dict[str, object]) -> None:
         self.gpus = gpus
@@ -53,6 +57,27 @@ class Nvml:
     def nvmlDeviceGetMemoryInfo(self, gpu: dict[str, object], version: object = None) -> object:
         total, reserved = self._get(gpu, "memory" if version is None else "memory_v2")
         return SimpleNamespace(total=total, reserved=reserved)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> dict[str, object]:
+        for gpu in self.gpus:
+            instances = gpu.get("instances", {})
+            assert isinstance(instances, dict)
+            for known in (gpu, *instances.values()):
+                if known["uuid"] == uuid:
+                    return known
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: dict[str, object]) -> dict[str, object]:
+        return next(gpu for gpu in self.gpus if instance in gpu["instances"].values())  # type: ignore[attr-defined]
+
+    def nvmlDeviceGetClockInfo(self, gpu: dict[str, object], kind: int) -> object:
+        return self._get(gpu, "clock")
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu: dict[str, object], kind: int) -> object:
+        return self._get(gpu, "max_clock")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: dict[str, object]) -> object:
+        return self._get(gpu, "reasons")
 
     def nvmlDeviceGetMigMode(self, gpu: dict[str, object]) -> object:
         return (self._get(gpu, "mig"), 0)
@@ -97,6 +122,21 @@ def test_mig_instances_stand_in_place_of_their_gpu() -> None:
     assert [(d.id, d.uuid, d.parent, d.memory_bytes, d.compute_capability) for d in finding.devices] == [
         ("gpu-0", "MIG-1", "GPU-a", 40 * GIB, "8.0"), ("gpu-1", "MIG-2", "GPU-a", 20 * GIB, "8.0"),
         ("gpu-2", "GPU-b", "", 80 * GIB - GIB // 2, "8.0")]
+
+
+def test_clocks_and_what_holds_them_down() -> None:
+    instance = {"name": "A100 MIG 1g.10gb", "uuid": "MIG-1", "memory": (10 * GIB, 0)}
+    hot = {"uuid": "GPU-h", "clock": 1005, "max_clock": 1410, "reasons": pynvml.nvmlClocksThrottleReasonSwPowerCap
+           | pynvml.nvmlClocksThrottleReasonHwThermalSlowdown, "instances": {0: instance}}
+    nvml = Nvml(A100 | hot, A100 | {"uuid": "GPU-i", "clock": 210, "max_clock": 1410, "reasons": pynvml.nvmlClocksThrottleReasonGpuIdle}, A100)
+    assert condition(nvml, "GPU-h") == "SM 1005 of 1410 MHz, slowed by power cap and temperature (hardware)"
+    assert condition(nvml, "MIG-1") == condition(nvml, "GPU-h"), "an instance has its GPU's clocks"
+    assert condition(nvml, "GPU-i") == "SM 210 of 1410 MHz", "idle is no fault"
+    assert condition(nvml, "GPU-a") == "" and condition(nvml, "GPU-nobody") == "" and nvml.closed
+
+
+def test_every_reason_has_its_name_in_pynvml() -> None:
+    assert all(hasattr(pynvml, name) for name in nvidia._REASONS)
 
 
 def test_what_cannot_be_read_is_unknown_and_said() -> None:
