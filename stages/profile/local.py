@@ -10,12 +10,13 @@ from stages.profile.assemble import build_devices, device_class, saturated_flops
 from stages.profile.devices.found import Placed
 from stages.profile.draft import Draft
 from stages.profile.host import Host, this_host
+from stages.profile.inside import inside_link, reduce_inside
 from stages.profile.measure import START_S, Measurements, find_devices, measure_devices
 from stages.profile.probes.launch import Probe, ProbeFailed
 from stages.profile.stragglers import find_stragglers
 
-DEVICE_PART = 0.75
-"""Part of the measuring time that the devices get; the link between processes has the rest."""
+DEVICE_PART, LINK_PART = 0.7, 0.2
+"""Parts of the measuring time that the devices and the link between processes get; the all-reduce among the devices has the rest."""
 BUSY_PART = 0.3
 """Part of the time that other programs may take before the person is told."""
 
@@ -28,15 +29,15 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
     Raises :class:`StageTimeout` when nothing could be measured, and with ``strict`` when anything could not.
     """
     host = this_host(machine)
-    report(0, 4, f"looking for the devices of {host.name}")
+    report(0, 5, f"looking for the devices of {host.name}")
     finding = find_devices(host, shares=devices)
     notes = list(finding.notes)
-    report(1, 4, f"measuring {len(finding.devices)} devices of {host.name}")
+    report(1, 5, f"measuring {len(finding.devices)} devices of {host.name}")
     placed = [Placed(d.id, host.name, d) for d in finding.devices]
     result = measure_devices(finding.devices, seconds=seconds * DEVICE_PART)
     slow = find_stragglers(_rates(placed, result))
     if slow:  # one interruption must not brand a device: a straggler is one that is slow twice
-        report(2, 4, f"measuring again, as {', '.join(sorted(slow))} seemed slow")
+        report(2, 5, f"measuring again, as {', '.join(sorted(slow))} seemed slow")
         again = measure_devices(finding.devices, seconds=seconds * DEVICE_PART)
         confirmed = find_stragglers(_rates(placed, again))
         slow = {device: part for device, part in confirmed.items() if device in slow}
@@ -47,8 +48,11 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
     if waited > BUSY_PART:
         notes.append(f"{host.name} was busy while it was measured (other programs had {waited:.0%} of the time): its rates may be low")
 
-    report(3, 4, "measuring the link between two processes")
-    links, link_notes = _loopback(host, seconds=seconds * (1 - DEVICE_PART))
+    report(3, 5, "measuring the link between two processes")
+    links, link_notes = _loopback(host, seconds=seconds * LINK_PART)
+    report(4, 5, f"all-reduce among {len(finding.devices)} devices")
+    inside = reduce_inside(finding.devices, seconds=seconds * (1 - DEVICE_PART - LINK_PART))
+    link_notes += [inside.line] if inside.fault else []
     notes += link_notes
     if strict and (result.faults or link_notes):
         raise HetrlError(f"strict profile of {host.name}: {'; '.join([*result.faults.values(), *link_notes])}",
@@ -58,11 +62,12 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
     built, left_out = build_devices(placed, answers, stragglers=slow)
     if not built:
         raise StageTimeout(f"no device of {host.name} could be measured: {'; '.join(sorted({*result.faults.values(), *left_out}))}")
-    report(4, 4, f"{len(built)} devices measured")
+    report(5, 5, f"{len(built)} devices measured")
     return Draft(
         cluster=ClusterRef(kind="local", name=host.name),
         machines=(Machine(name=host.name, host_memory_bytes=host.memory_bytes, cpus=host.cores, address="127.0.0.1"),),
-        devices=tuple(built), links=links, stragglers=tuple(sorted(slow)), notes=(*notes, *left_out),
+        devices=tuple(built), links=tuple(inside_link(link, inside) for link in links), stragglers=tuple(sorted(slow)),
+        inside={host.name: inside}, notes=(*notes, *left_out),
     )
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from artifacts.topology import Device, Measured, Topology
 from artifacts.units import show_bytes, show_flops, show_rate, show_seconds
 from stages.profile.basis import classes_by_machine, link_class
+from stages.profile.inside import Inside
 
 
-def topology_page(topology: Topology, *, notes: list[str], changes: list[str], previous: str) -> str:
+def topology_page(topology: Topology, *, notes: list[str], changes: list[str], previous: str,
+                  inside: Mapping[str, Inside] | None = None) -> str:
     """Markdown: device classes with their rates and where those come from, machines, link classes, notes, changes."""
     kind = topology.cluster.kind + (", reconstructed" if topology.cluster.reconstructed else "")
     lines = [f"# Topology of {topology.cluster.name} ({kind})", "",
              f"{len(topology.machines)} machines, {len(topology.devices)} devices, fingerprint `{topology.fingerprint[:12]}`", ""]
     lines += _classes(topology) + _machines(topology) + _links(topology)
+    reduced = [f"- {machine}: {result.line}" for machine, result in (inside or {}).items() if result.line]
+    if reduced:
+        lines += ["## All-reduce inside machines", "", *reduced, ""]
     if topology.unreachable:
         lines += ["## Unreachable", "", *(f"- {u.machine}: {u.reason}" for u in topology.unreachable), ""]
     if previous:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stages.profile.devices.found import FoundDevice
 from stages.profile.host import this_host
+from stages.profile.inside import reduce_inside
 from stages.profile.measure import find_devices, measure_devices
 from stages.profile.probes.launch import Probe, ProbeFailed
 
@@ -37,6 +38,10 @@ class Agent:
         """Answers and faults of the device probes, by index."""
         result = measure_devices(tuple(FoundDevice.of(d) for d in devices), seconds=seconds)
         return {"answers": {str(k): v for k, v in result.answers.items()}, "faults": {str(k): v for k, v in result.faults.items()}}
+
+    def reduce_inside(self, devices: list[Answer], *, seconds: float) -> Answer:
+        """The all-reduce among the machine's own devices, as ``Inside``'s fields."""
+        return asdict(reduce_inside([FoundDevice.of(d) for d in devices], address=self._address, seconds=seconds))
 
     def serve(self, *, deadline_s: float) -> Answer:
         """Answer every other agent's messages from now on; the port."""

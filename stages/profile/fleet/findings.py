@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stages.profile.fleet.nodes import Node
+from stages.profile.inside import Inside
 
 Pair = tuple[str, str]
 
@@ -31,6 +32,18 @@ class Rated:
     answers: dict[str, dict[str, Any]]
     faults: dict[str, str]
     again: bool = False
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The all-reduce among a machine's own devices, as the fields of ``Inside`` (JSON's keys are texts)."""
+
+    machine: str
+    inside: dict[str, Any]
+
+    @property
+    def result(self) -> Inside:
+        return Inside(**{**self.inside, "bus_bytes_per_s": {int(n): rate for n, rate in self.inside["bus_bytes_per_s"].items()}})
 
 
 @dataclass(frozen=True)
@@ -90,8 +103,8 @@ class Said:
     message: str
 
 
-Event = Looked | Rated | Linked | Summed | Lost | Listed | Said
-_EVENTS: dict[str, type[Any]] = {cls.__name__: cls for cls in (Looked, Rated, Linked, Summed, Lost, Listed, Said)}
+Event = Looked | Rated | Reduced | Linked | Summed | Lost | Listed | Said
+_EVENTS: dict[str, type[Any]] = {cls.__name__: cls for cls in (Looked, Rated, Reduced, Linked, Summed, Lost, Listed, Said)}
 
 
 def encode(event: Event) -> dict[str, Any]:
@@ -114,6 +127,7 @@ class Findings:
     looked: dict[str, Looked] = field(default_factory=dict)
     first: dict[str, Rated] = field(default_factory=dict)
     rated: dict[str, Rated] = field(default_factory=dict)
+    inside: dict[str, Inside] = field(default_factory=dict)
     links: dict[Pair, Linked] = field(default_factory=dict)
     sums: list[Summed] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
@@ -131,6 +145,8 @@ class Findings:
                 if not event.again:
                     self.first[event.machine] = event
                 self.rated[event.machine] = event
+            case Reduced():
+                self.inside[event.machine] = event.result
             case Linked():
                 self.links[event.source, event.target] = self._merged(event)
             case Summed():

@@ -9,6 +9,7 @@ from itertools import permutations
 
 from artifacts.topology import Link
 from stages.profile.fleet.findings import Findings, Linked, Pair
+from stages.profile.inside import Inside, inside_link
 
 
 def fleet_links(findings: Findings, site: Mapping[str, str]) -> tuple[list[Link], list[str]]:
@@ -35,6 +36,8 @@ def fleet_links(findings: Findings, site: Mapping[str, str]) -> tuple[list[Link]
                             probe="ok" if pair in reached else "not probed")
         elif link is None and pair[0] == pair[1] and len(names) > 1:
             notes.append(f"the link inside {pair[0]} was not measured")
+        if link is not None and pair[0] == pair[1]:
+            link = inside_link(link, findings.inside.get(pair[0], Inside()))
         if link is not None:
             links.append(link.model_copy(update={"probe": "failed"}) if frozenset(pair) in bad else link)
     notes += [f"link {' ↔ '.join(sorted(pair))} must not be used: {why}" for pair, why in bad.items() if not pair & {*findings.lost}]

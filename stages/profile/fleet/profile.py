@@ -133,6 +133,7 @@ def to_draft(findings: Findings, source: RaySource, *, notes: Sequence[str] = ()
         cluster=ClusterRef(kind=source.kind, name=source.cluster_name, address=source.address),
         machines=tuple(machines), devices=tuple(devices), links=tuple(links), stragglers=tuple(sorted(set(slow) & {d.id for d in devices})),
         unreachable=tuple(Unreachable(machine=name, reason=why) for name, why in sorted(findings.lost.items())),
+        inside={name: result for name, result in findings.inside.items() if name in findings.present},
         notes=(*notes, *findings.notes, *(f"{m} is left out: {why}" for m, why in sorted(findings.lost.items())),
                *_device_notes(findings, slow), *slowed(answers), *left_out, *link_notes, *_sum_notes(findings)))
 
@@ -140,6 +141,7 @@ def to_draft(findings: Findings, source: RaySource, *, notes: Sequence[str] = ()
 def _device_notes(findings: Findings, slow: dict[str, float]) -> list[str]:
     notes = [f"straggler {device}: {part:.0%} of its class's median rate" for device, part in slow.items()]
     ids = {(p.machine, str(p.device.index)): p.id for p in placed_devices(findings)}
+    notes += [f"{name}: {inside.line}" for name, inside in findings.inside.items() if inside.fault and name in findings.present]
     for name, rated in findings.rated.items():
         notes += [f"{ids[name, index]}: {fault}" for index, fault in rated.faults.items()]
         waited = max((a["waited"] for a in rated.answers.values()), default=0.0)
@@ -173,4 +175,5 @@ def _faults(findings: Findings) -> list[str]:
     """What strict does not pass: devices and links that failed, sums that were wrong, among machines that are present."""
     faults = [f"{name}: {fault}" for name, rated in findings.rated.items() for fault in rated.faults.values()]
     faults += [f"link {a} → {b}: {k.fault}" for (a, b), k in findings.links.items() if k.fault and not {a, b} & {*findings.lost}]
+    faults += [f"{name}: {inside.line}" for name, inside in findings.inside.items() if inside.fault and name in findings.present]
     return faults + [s.why for s in findings.sums if not s.right]

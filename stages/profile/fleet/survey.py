@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from stages.profile.fleet.agent import Answer
 from stages.profile.fleet.crew import Crew
-from stages.profile.fleet.findings import Event, Findings, Linked, Listed, Looked, Lost, Rated, Said, Summed, cut_off
+from stages.profile.fleet.findings import Event, Findings, Linked, Listed, Looked, Lost, Rated, Reduced, Said, Summed, cut_off
 from stages.profile.fleet.nodes import Node
 from stages.profile.fleet.place import slow_devices
 from stages.profile.fleet.rounds import MAX_LATENCY_ROUNDS, Budget, Pair, sampled_rounds, sites, thinned, tournament
+from stages.profile.inside import SUM_S as INSIDE_S
 from stages.profile.measure import START_S
 from stages.profile.probes.network import MIN_SAMPLES, PATIENCE, SIZES
 
@@ -71,6 +72,13 @@ class Survey:
         self._measure(again=False)
         if slow_devices(self.findings, self.findings.first):
             self._measure(again=True)  # one interruption must not brand a device: a straggler is one that is slow twice
+        several = [n for n in self._crew.present if len(self.findings.looked[n].devices) > 1]
+        calls = [(n, "reduce_inside", {"devices": self.findings.looked[n].devices, "seconds": self._request.budget.bandwidth_s})
+                 for n in several]
+        within_s = START_S + INSIDE_S + 4 * self._request.budget.bandwidth_s
+        for (name, _, _), answer in zip(calls, self._crew.ask(calls, within_s=within_s), strict=True):
+            if name in self._crew.present:
+                self._add(Reduced(machine=name, inside=answer))
 
     def _measure(self, *, again: bool) -> None:
         names = self._crew.present

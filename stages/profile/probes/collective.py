@@ -58,8 +58,8 @@ def _open(backend: str, store: Any, rank: int, size: int, host: str, timeout: ti
     from torch import distributed
 
     if backend == "nccl":
-        nccl: Any = distributed.ProcessGroupNCCL
-        return nccl(store, rank, size)
+        nccl: Any = distributed.ProcessGroupNCCL  # written against PyTorch's interface: no two GPUs were at hand to try it on
+        return nccl(store, rank, size, nccl.Options())
     gloo: Any = distributed.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname=host)]
