@@ -32,6 +32,25 @@ class Operator(Strict):
     improved: int = Field(ge=0)
 
 
+class Level(Strict):
+    """One level of decisions: how many plans there are when the levels up to this one are decided. Counts may have hundreds of digits."""
+
+    name: str
+    count: str = Field(description="decimal digits; empty where it was not computed")
+    log10: float = Field(ge=0)
+    exact: bool = True
+
+
+class FrontPoint(Strict):
+    """A plan that no other plan found beats in both throughput and cost."""
+
+    throughput_samples_per_s: float = Field(gt=0)
+    iteration_time_s: Seconds
+    cost_per_sample: float = Field(ge=0, description="in the inventory's currency; idle devices are not paid for")
+    devices: dict[str, int] = Field(description="device class → devices used")
+    chosen: bool = False
+
+
 class Search(Document):
     """Trajectory and accounting of a search."""
 
@@ -46,3 +65,7 @@ class Search(Document):
     trajectory: list[Point] = Field(default_factory=list)
     arms: list[Arm] = Field(default_factory=list)
     operators: list[Operator] = Field(default_factory=list)
+    proved_bound_s: Seconds | None = Field(default=None, description="no plan in the proof's scope is faster")
+    proof_scope: str = Field(default="", description="which plans the proof is about: all, or those the solver's inner method makes")
+    front: list[FrontPoint] = Field(default_factory=list, description="throughput against cost, fastest first; empty without prices")
+    space: list[Level] = Field(default_factory=list, description="size of the search space, where asked for")

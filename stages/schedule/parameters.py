@@ -6,17 +6,25 @@ from typing import Literal
 
 from pydantic import Field
 
-from artifacts.base import Strict
+from artifacts.base import Name, Strict
 
 DEFAULT_EVALUATIONS = 4000
+
+SolverName = Literal["auto", "sha-ea", "ilp", "verl", "streamrl", "deap", "random"]
 
 
 class ScheduleParameters(Strict):
     """Parameters of the schedule stage."""
 
-    solver: Literal["auto", "sha-ea", "random"] = Field(default="auto", description="auto: sha-ea")
+    solver: SolverName = Field(default="auto", description="auto: the best there is")
     evaluations: int = Field(
         default=DEFAULT_EVALUATIONS, ge=1, le=10**9, description="search budget; the same seed gives the same plan anywhere"
     )
     seconds: float | None = Field(default=None, gt=0, le=86_400, description="search budget in seconds instead")
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    explain: bool = Field(default=False, description="count the search space level by level")
+    stop_file: Name | None = Field(
+        default=None, description="when this file appears in the work folder the search ends, and its best plan so far is the result"
+    )
+    price_only: bool = Field(default=False, description="price the plan among the inputs instead of searching for one")
+    fidelity: Literal["calibrated", "paper"] = Field(default="calibrated", description="cost model that prices it")

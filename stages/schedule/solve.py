@@ -1,4 +1,4 @@
-"""From a problem to the best plan found, or the reason why there is none. No store, no files: what ``hetrl schedule`` also calls."""
+"""From a problem to the best plan found, or the reason why there is none. No store, no files."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from artifacts.calibration import Calibration
 from artifacts.job import Job
 from artifacts.plan import Plan
 from artifacts.prediction import Prediction
-from artifacts.search import Search
+from artifacts.search import FrontPoint, Search
 from artifacts.topology import Topology
+from stages.schedule.cost.iteration import PlanPrice
 from stages.schedule.diagnose import why_nothing_fits
 from stages.schedule.documents import draft_of_plan, plan_document, prediction_document, search_document
+from stages.schedule.frontier import cheapest_fleets, frontier
 from stages.schedule.legality import broken_rules
 from stages.schedule.parameters import ScheduleParameters
 from stages.schedule.preconditions import preconditions
 from stages.schedule.problem import Problem, build_problem
 from stages.schedule.reasons import group_reasons, settle_idle
 from stages.schedule.search.evaluator import Budget, Evaluator
-from stages.schedule.search.nested_halving import SearchReport, sha_ea
-from stages.schedule.search.random_search import random_search
+from stages.schedule.search.nested_halving import SearchReport
+from stages.schedule.solvers import solver_named
 from stages.schedule.violations import infeasible
 
-SOLVERS = {"auto": "sha-ea"}
+OnProgress = Callable[[float, float, float | None], None]
+
+
+class Enough(Exception):
+    """Raised out of ``on_progress`` to end a search: the best plan so far is the result."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,16 @@ class Solution:
     search: Search
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A search that ended: what it found stands in the evaluator. ``idle``: device id → why the best plan leaves it out."""
+
+    evaluator: Evaluator
+    report: SearchReport
+    interrupted: bool
+    idle: dict[str, str]
+
+
 def solve(
     job: Job,
     topology: Topology,
@@ -44,37 +60,78 @@ def solve(
     parameters: ScheduleParameters,
     warm: Sequence[Plan] = (),
     calibration_version: str = "",
-    on_progress: Callable[[float, float, float | None], None] = lambda done, total, best: None,
+    on_progress: OnProgress = lambda done, total, best: None,
 ) -> Solution:
-    """Search for the fastest legal plan.
+    """Search for the legal plan that serves the job's objective best: the fastest, or the one whose samples cost least.
 
     Raises:
-        InputError: the engine does not run on these devices.
+        InputError: the engine does not run on these devices, the solver not with this engine, or prices are missing.
         InfeasiblePlan: no plan exists, or none was found; all violations, and the cheapest mend.
     """
     problem = build_problem(job, topology, calibration)
     broken = preconditions(problem)
     if broken:
         raise infeasible(broken)
-    evaluator = Evaluator(problem, Budget(evaluations=parameters.evaluations, seconds=parameters.seconds), on_progress=on_progress)
-    solver = SOLVERS.get(parameters.solver, parameters.solver)
-    report = _search(evaluator, solver, parameters.seed, warm)
-    idle = settle_idle(evaluator)
-    price = evaluator.best
+    front: list[FrontPoint] = []
+    if job.objective == "cost":
+        runs = cheapest_fleets(problem, lambda part, share: _run(part, parameters, warm, on_progress, share=share))
+        run, front = frontier(problem, runs)
+    else:
+        run = _run(problem, parameters, warm, on_progress)
+    price = run.evaluator.best
     if price is None:
-        raise infeasible(why_nothing_fits(evaluator))
-    plan = plan_document(problem, price, solver=solver, idle=idle, reasons=group_reasons(problem, price))
+        raise infeasible(why_nothing_fits(run.evaluator))
+    return _solution(problem, run, price, front, parameters=parameters, calibration_version=calibration_version)
+
+
+def _solution(
+    problem: Problem, run: Run, price: PlanPrice, front: list[FrontPoint], *, parameters: ScheduleParameters, calibration_version: str
+) -> Solution:
+    name, _ = solver_named(parameters.solver)
+    plan = plan_document(problem, price, solver=name, idle=run.idle, reasons=group_reasons(problem, price))
     wrong = broken_rules(problem, plan)
     if wrong:
         raise AssertionError(f"the search made a plan that breaks {wrong[0].rule}: {wrong[0].message}")
     prediction = prediction_document(problem, plan, price, calibration=calibration_version)
-    return Solution(
-        problem=problem, plan=plan, prediction=prediction, search=search_document(evaluator, report, solver=solver, seed=parameters.seed)
-    )
+    search = search_document(run.evaluator, run.report, solver=name, seed=parameters.seed)
+    proof = run.report.proof if job_wants_speed(problem) else None
+    status = "interrupted" if run.interrupted else "optimal" if proof and proof.optimal else "feasible"
+    search = search.model_copy(update={"status": status, "front": front})
+    if proof:
+        search = search.model_copy(update={"proved_bound_s": proof.bound_s, "proof_scope": proof.scope})
+        prediction = prediction.model_copy(update={"proved_bound_s": proof.bound_s})
+    return Solution(problem=problem, plan=plan, prediction=prediction, search=search)
 
 
-def _search(evaluator: Evaluator, solver: str, seed: int, warm: Sequence[Plan]) -> SearchReport:
-    if solver == "random":
-        return random_search(evaluator, seed=seed)
+def job_wants_speed(problem: Problem) -> bool:
+    """A proof is about seconds: under the cost objective it is one of a part of the fleet only."""
+    return problem.job.objective == "throughput"
+
+
+def _run(problem: Problem, parameters: ScheduleParameters, warm: Sequence[Plan], on_progress: OnProgress, *, share: float = 1.0) -> Run:
+    """One search with a share of the budget; stopped early where ``on_progress`` says so."""
+    name, solver = solver_named(parameters.solver)
+    seconds = None if parameters.seconds is None else parameters.seconds * share
+    evaluations = max(1, int(parameters.evaluations * share))
+    evaluator = Evaluator(solver.sees(problem), Budget(evaluations=evaluations, seconds=seconds), on_progress=on_progress)
     starts = [d for d in (draft_of_plan(evaluator.problem, p) for p in warm) if d is not None]
-    return sha_ea(evaluator, seed=seed, warm=starts)
+    interrupted = False
+    try:
+        report = solver.run(evaluator, parameters.seed, starts)
+    except Enough:
+        report, interrupted = SearchReport(arms=[], operators={}), True
+    evaluator.on_progress = lambda done, total, best: None
+    if interrupted or solver.baseline:
+        idle = _unused(evaluator, "not tried any more: the search was stopped" if interrupted else f"left out by the method of {name}")
+    else:
+        idle = settle_idle(evaluator)
+    return Run(evaluator=evaluator, report=report, interrupted=interrupted, idle=idle)
+
+
+def _unused(evaluator: Evaluator, reason: str) -> dict[str, str]:
+    """Devices the best plan leaves out, with what excludes them, or the reason given."""
+    if evaluator.best is None:
+        return {}
+    problem = evaluator.problem
+    used = {int(d) for g in evaluator.best.groups for d in g.memory.devices}
+    return {d.id: problem.excluded.get(d.id, reason) for i, d in enumerate(problem.fleet.devices) if i not in used}

@@ -16,6 +16,7 @@ from stages.schedule.draft import Draft
 from stages.schedule.search.construct import best_group, seeds
 from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.evolution import OperatorCount, Population, evolve
+from stages.schedule.search.proof import Proof
 from stages.schedule.search.space import Grouping, Sizes, device_seconds, estimate, groupings, size_vectors
 
 LEAST_SHARE = 80
@@ -58,6 +59,7 @@ class SearchReport:
 
     arms: list[Arm]
     operators: dict[str, OperatorCount]
+    proof: Proof | None = None
 
 
 def sha_ea(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> SearchReport:

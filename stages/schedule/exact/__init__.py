@@ -1,0 +1,1 @@
+"""Proofs: the best plan and how far below it no plan can lie."""

@@ -1,0 +1,1 @@
+"""What the scheduler is compared with: other systems' methods and plain search, behind the solvers' interface."""

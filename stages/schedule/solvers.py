@@ -1,0 +1,46 @@
+"""The solvers by name, behind one interface: they put the best plan they find into the evaluator, and report what they spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stages.schedule.draft import Draft
+from stages.schedule.exact.solver import exact
+from stages.schedule.problem import Problem
+from stages.schedule.search.baselines.plain_ea import deap
+from stages.schedule.search.baselines.streamrl import streamrl
+from stages.schedule.search.baselines.verl import verl
+from stages.schedule.search.evaluator import Evaluator
+from stages.schedule.search.nested_halving import SearchReport, sha_ea
+from stages.schedule.search.random_search import random_search
+from stages.schedule.variant import evenly
+
+
+@dataclass(frozen=True)
+class Solver:
+    """``run`` searches (evaluator, seed, earlier plans as starts). ``sees``: the problem as its method knows it.
+
+    ``baseline``: its plan is left as the method made it; devices it leaves idle are not put to use afterwards.
+    """
+
+    run: Callable[[Evaluator, int, Sequence[Draft]], SearchReport]
+    sees: Callable[[Problem], Problem] = lambda problem: problem
+    baseline: bool = False
+
+
+SOLVERS: dict[str, Solver] = {
+    "sha-ea": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm)),
+    "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm)),
+    "verl": Solver(lambda evaluator, seed, warm: verl(evaluator), sees=evenly, baseline=True),
+    "streamrl": Solver(lambda evaluator, seed, warm: streamrl(evaluator), sees=evenly, baseline=True),
+    "deap": Solver(lambda evaluator, seed, warm: deap(evaluator, seed=seed), baseline=True),
+    "random": Solver(lambda evaluator, seed, warm: random_search(evaluator, seed=seed), baseline=True),
+}
+DEFAULT = "sha-ea"
+
+
+def solver_named(name: str) -> tuple[str, Solver]:
+    """The solver a request names, and its own name (``auto`` is the default one)."""
+    own = DEFAULT if name == "auto" else name
+    return own, SOLVERS[own]
