@@ -1,7 +1,7 @@
 """Rollout: continuous batching on replicas of unequal speed and room, with the tail in which the last responses end.
 
 A decode step reads the weights and the KV cache of every sequence in flight, or computes, whichever takes longer, and pays two all-reduces
-a layer. A replica of pp stages keeps pp groups of sequences in flight.
+a layer. A replica of pp stages keeps pp groups of sequences in flight; rings and hops that cross a pair of machines share it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from stages.schedule.cost.kernel.arrays import DECODE, PP, PREFILL, TAIL, TP, WE
 from stages.schedule.cost.kernel.collectives import Ring, count_tp_rings, load_ring, ring_of, ring_pass, shared_by
 from stages.schedule.cost.kernel.footprint import held_params, keep
 from stages.schedule.cost.kernel.jit import inner
+from stages.schedule.cost.kernel.pipeline import count_hops, hop_seconds
 from stages.schedule.cost.kernel.rates import curve_at
 
 DISTINCT = 64
 """Kinds of replicas remembered while a plan is priced."""
+POWER = 1.0823232337111382
+"""ζ(4) = π⁴/90: no polynomial with rational coefficients vanishes at it, and its powers stay small."""
 
 
 @inner
@@ -134,8 +137,7 @@ def hop(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, tokens: float) -> floa
     pp, tp = fp.row[t].pp, fp.row[t].tp
     if j == pp - 1:
         return 0.0
-    a, b = tb.dev[fp.ranks[t, (i * pp + j) * tp]].machine, tb.dev[fp.ranks[t, (i * pp + j + 1) * tp]].machine
-    return tb.net[a, b].latency + tokens * tb.task[t].hidden * tb.job[0].element_bytes / tp * tb.net[a, b].inverse * shared_by(lg, a, b)
+    return hop_seconds(tb, fp, lg, t, (i * pp + j) * tp, tp, tokens * tb.task[t].hidden * tb.job[0].element_bytes)
 
 
 @inner
@@ -270,19 +272,31 @@ def rollout_factor(tb: Tables, fp: Flat, i: int) -> float:
 
 @inner
 def signature(tb: Tables, fp: Flat, lg: Ledger, i: int) -> float:
-    """A number that replicas of equal hardware share (and, but for a coincidence of a float's bits, no others): classes and links of the
-    shards.
+    """A number that replicas of equal hardware share (and, but for a coincidence of a float's bits, no others).
+
+    A polynomial in a transcendental number: its coefficients are the classes of each stage's ring, the links of its edges and its hops.
     """
     t = tb.job[0].rollout
     pp, tp = fp.row[t].pp, fp.row[t].tp
-    value, at, size = 0.0, 1.0, pp * tp
-    for r in range(i * size, (i + 1) * size):
-        device = fp.ranks[t, r]
-        ahead = fp.ranks[t, r + 1 if r + 1 < (i + 1) * size else i * size]
-        a, b = tb.dev[device].machine, tb.dev[ahead].machine
-        at *= 1.6180339887498949
-        value += at * (tb.dev[device].device_class + 1.0 + 1e3 * tb.net[a, b].latency + 1e9 * tb.net[a, b].inverse * shared_by(lg, a, b))
+    value, at = 0.0, 1.0
+    for j in range(pp):
+        start = (i * pp + j) * tp
+        load_ring(lg, fp, t, start, 1, tp)
+        for s in range(tp):
+            value += at * (tb.dev[lg.slot[s].ring].device_class + 1.0)
+            value, at = add_link(tb, lg, lg.slot[s].ring, lg.slot[s + 1 if s + 1 < tp else 0].ring, value, at * POWER)
+        if j < pp - 1:
+            for r in range(start, start + tp):
+                value, at = add_link(tb, lg, fp.ranks[t, r], fp.ranks[t, r + tp], value, at)
     return value
+
+
+@inner
+def add_link(tb: Tables, lg: Ledger, source: int, target: int, value: float, at: float) -> tuple[float, float]:
+    """The two coefficients of a link in :func:`signature`; (value, next power)."""
+    a, b = tb.dev[source].machine, tb.dev[target].machine
+    value += at * 1e3 * tb.net[a, b].latency + at * POWER * 1e9 * tb.net[a, b].inverse * shared_by(lg, a, b)
+    return value, at * POWER * POWER
 
 
 @inner
@@ -309,10 +323,19 @@ def remember(tb: Tables, fp: Flat, lg: Ledger, i: int, known: int, seconds: floa
 
 
 @inner
+def count_transfers(tb: Tables, fp: Flat, lg: Ledger) -> None:
+    """Count what crosses machines: with a group of sequences on every stage, rings and hops go on together."""
+    t = tb.job[0].rollout
+    count_tp_rings(tb, fp, lg, t)
+    if fp.row[t].pp > 1:
+        count_hops(tb, fp, lg, t)
+
+
+@inner
 def price_rollout(tb: Tables, fp: Flat, lg: Ledger) -> None:
     """Terms of the slowest replica into the rollout's row; equal replicas are priced once."""
     t = tb.job[0].rollout
-    count_tp_rings(tb, fp, lg, t)
+    count_transfers(tb, fp, lg)
     lg.terms[t, :] = 0.0
     known, slowest = 0, -1.0
     for i in range(fp.row[t].dp):
@@ -332,7 +355,7 @@ def price_rollout(tb: Tables, fp: Flat, lg: Ledger) -> None:
 def share_costs(tb: Tables, fp: Flat, lg: Ledger, costs: Floats) -> float:
     """Seconds of each replica's present share over its sequences into ``costs``; the slowest replica's seconds."""
     t = tb.job[0].rollout
-    count_tp_rings(tb, fp, lg, t)
+    count_transfers(tb, fp, lg)
     known, slowest = 0, 0.0
     for i in range(fp.row[t].dp):
         place = known_seconds(tb, fp, lg, i, known)

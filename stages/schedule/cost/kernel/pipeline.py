@@ -47,9 +47,8 @@ def forward_rate(tb: Tables, lg: Ledger, task: int, tp: int, klass: int, sequenc
 
 @inner
 def count_hops(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
-    """Count what crosses machines between neighbouring stages of all replicas."""
+    """Count what crosses machines between neighbouring stages of all replicas, with what is counted already."""
     dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
-    begin_flows(lg)
     for i in range(dp):
         for r in range(i * pp * tp, (i * pp + pp - 1) * tp):
             a, b = tb.dev[fp.ranks[task, r]].machine, tb.dev[fp.ranks[task, r + tp]].machine
@@ -77,10 +76,9 @@ def prepare_stages(tb: Tables, fp: Flat, lg: Ledger, task: int, training: bool) 
     for c in range(len(lg.pace)):
         lg.pace[c].sequences = -1
     if pp > 1:
+        begin_flows(lg)
         if spans:
             count_hops(tb, fp, lg, task)
-        else:
-            begin_flows(lg)
         for i in range(dp):
             bytes_ = fp.micro[task, i] * tb.job[0].tokens * tb.task[task].hidden * tb.job[0].element_bytes
             for j in range(pp - 1):
@@ -136,7 +134,7 @@ def stage_seconds(
     if j == pp - 1:
         head = (3.0 if training else 1.0) * tb.task[task].head_flops * tokens / (1 if tb.task[task].value_head else tp) / rate
     hop = lg.slot[i * pp + j].stage if pp > 1 else 0.0
-    return factor * compute, factor * max(0.0, read - compute), factor * reduce, factor * head, hop
+    return factor * compute, factor * max(0.0, read - compute), factor * reduce, factor * head, factor * hop
 
 
 @inner

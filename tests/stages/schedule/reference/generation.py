@@ -1,149 +1,181 @@
-"""How long one rollout replica takes: prefill, decoding at full house, and the tail in which the last responses end.
-
-Decoding reads the weights and the KV cache of every sequence in flight at each step, or computes, whichever takes longer.
-"""
+"""How long a rollout takes: sequences admitted by memory, prefill, decoding at full house, and the tail in which the last responses end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
+from stages.schedule.draft import Layout
+from stages.schedule.problem import Problem
+from tests.stages.schedule.reference.fleet import Crossings, Fleet
+from tests.stages.schedule.reference.lengths import expected_longest, mean_age, nodes, survival
+from tests.stages.schedule.reference.links import all_reduce, hop
+from tests.stages.schedule.reference.memory import GroupMemory
+from tests.stages.schedule.reference.tasks import Terms, hop_crossings, tp_crossings
 
-from artifacts.model_spec import ModelSpec
-from tests.stages.schedule.reference.lengths import expected_longest, mean_age, shape, survival
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
-TAIL_POINTS = tuple(zip(((_NODES + 1) / 2).tolist(), (_WEIGHTS / 2).tolist(), strict=True))
-"""Gauss–Legendre points over the response, as fractions of its maximum, and their weights."""
+@dataclass(frozen=True)
+class Step:
+    """Seconds of computing or reading, of all-reduces, of hops between stages."""
+
+    work: float
+    tp: float
+    pp: float
+
+    @property
+    def seconds(self) -> float:
+        return self.work + self.tp + self.pp
+
+    def times(self, count: float) -> Step:
+        return Step(count * self.work, count * self.tp, count * self.pp)
+
+    def __add__(self, other: Step) -> Step:
+        return Step(self.work + other.work, self.tp + other.tp, self.pp + other.pp)
+
+
+NOTHING = Step(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """By replica: sequences at once, KV bytes of a shard. ``lack`` is the worst replica's, relative, for one sequence of maximum length."""
+
+    in_flight: list[int]
+    kv: list[float]
+    lack: float
+
+
+def admit(problem: Problem, fleet: Fleet, layout: Layout, memory: GroupMemory) -> Admission:
+    """Sequences at once, bounded by the engine's cap and by the KV memory of the scarcest shard.
+
+    A continuous batch is admitted at mean length, a static one at maximum length; the cache given is that of sequences of maximum length,
+    as far as there is room. Numbers keep four binary digits, so that replicas of nearly equal room are of one kind.
+    """
+    model, work, rollout = problem.task("rollout").model, problem.work, problem.engine.rollout
+    in_flight, caches, lack = [], [], 0.0
+    for i, replica in enumerate(layout.ranks.tolist()):
+        cap, longest_kv, rooms, lacks = rollout.sequences_in_flight, [], [], [0.0]
+        for layers, shards in zip(layout.layers, replica, strict=True):
+            token = layers * model.kv_bytes_per_token_layer(problem.element_bytes) / layout.tp
+            longest = token * work.sequence_max
+            each = token * (work.prompt_mean + work.response_mean) if rollout.continuous_batching else longest
+            free = min(fleet.usable[d] - memory.held(d) - memory.working["rollout"][d] for d in shards)
+            cap = min(cap, max(1, int(free // each)))
+            longest_kv.append(longest)
+            rooms.append(max(free, longest))
+            lacks.append(longest - free)
+        lack = max(lack, max(lacks) / min(fleet.usable[d] for shards in replica for d in shards))
+        in_flight.append(min(four_binary_digits(cap), layout.local[i]))
+        caches.append(min(in_flight[-1] * max(longest_kv), min(rooms)))
+    return Admission(in_flight, caches, lack)
+
+
+def four_binary_digits(count: int) -> int:
+    """Rounded down."""
+    step = 2 ** max(0, count.bit_length() - 4)
+    return count // step * step
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One generation replica of ``tp`` shards: its slowest shard's rates and its ring."""
+    """One generation replica: its stages' layers and ranks ``[pp][tp]``, and what crosses machines with it."""
 
-    tp: int
-    hbm_bytes_per_s: float
-    latency_s: float
-    """Slowest ring step's latency; 0 with one shard."""
-    inverse_bandwidth: float
-    flops_per_s: Callable[[int], float]
-    """Achieved rate by the number of tokens in a pass."""
-
-
-@dataclass(frozen=True)
-class Generation:
-    """Time of one replica by term, and steps it ran."""
-
-    prefill_s: float
-    decode_s: float
-    tp_s: float
-    tail_s: float
-    steps: float
+    problem: Problem
+    fleet: Fleet
+    layers: tuple[int, ...]
+    ranks: list[list[int]]
+    crossings: Crossings
 
     @property
-    def total_s(self) -> float:
-        return self.prefill_s + self.decode_s + self.tp_s + self.tail_s
+    def pp(self) -> int:
+        return len(self.ranks)
+
+    def weight_bytes(self, stage: int) -> float:
+        """Read in a pass: the layers, and on the last stage the head."""
+        model, w = self.problem.task("rollout").model, self.problem.element_bytes
+        return w * (self.layers[stage] * model.layer_params() + (model.embedding_params() if stage == self.pp - 1 else 0))
+
+    def moved(self, stage: int, tokens: float) -> tuple[float, float]:
+        """Seconds of (two all-reduces a layer, the hop to the next stage) of ``tokens`` activations."""
+        bytes_ = tokens * self.problem.task("rollout").model.hidden * self.problem.element_bytes
+        reduce = 2 * self.layers[stage] * all_reduce(self.fleet, self.ranks[stage], bytes_, self.crossings)
+        last = stage == self.pp - 1
+        return reduce, 0.0 if last else hop(self.fleet, self.ranks[stage], self.ranks[stage + 1], bytes_, self.crossings)
+
+    def rate(self, stage: int, tokens: float) -> float:
+        shards = self.ranks[stage]
+        return self.fleet.slowest_rate(shards, tokens=tokens, hidden=self.problem.task("rollout").model.hidden, tp=len(shards))
+
+    def stage_step(self, stage: int, sequences: float, context: float) -> Step:
+        """A token for each of ``sequences`` on one stage: weights and caches are read, or FLOPs computed, whichever takes longer."""
+        model, tp, layers = self.problem.task("rollout").model, len(self.ranks[stage]), self.layers[stage]
+        cache = sequences * context * layers * model.kv_bytes_per_token_layer(self.problem.element_bytes)
+        read = (self.weight_bytes(stage) + cache) / tp / self.fleet.slowest_memory(self.ranks[stage])
+        flops = layers * (model.layer_matmul_flops(sequences) + model.decode_attention_flops(sequences * context))
+        if stage == self.pp - 1:
+            flops += model.head_flops(sequences)
+        return Step(max(read, flops / tp / self.rate(stage, sequences)), *self.moved(stage, sequences))
+
+    def step(self, sequences: float, context: float) -> Step:
+        """A token for every sequence. With pp stages, pp groups of sequences are under way (of at least one sequence each, while there are
+        as many): the slowest stage serves them all in turn, or the way of one group through all stages takes longer.
+        """
+        if self.pp == 1:
+            return self.stage_step(0, sequences, context)
+        group = max(sequences / self.pp, min(sequences, 1.0))
+        groups = min(float(self.pp), max(sequences, 1.0))
+        stages = [self.stage_step(j, group, context) for j in range(self.pp)]
+        slowest, way = max(stages, key=lambda s: s.seconds).times(groups), sum(stages, start=NOTHING)
+        return slowest if slowest.seconds > way.seconds else way
+
+    def prefill(self, sequences: int, in_flight: int) -> float:
+        """All prompts, in passes of the engine's size (0: the prompts of a full house at once), pipelined over the stages."""
+        model, prompt, chunk = self.problem.task("rollout").model, self.problem.work.prompt_mean, self.problem.engine.rollout.prefill_tokens
+        tokens = sequences * prompt
+        at_once = min(tokens, float(chunk)) if chunk else in_flight * prompt
+        passes = tokens / at_once
+        once = []
+        for j, shards in enumerate(self.ranks):
+            flops = self.layers[j] * (model.layer_matmul_flops(tokens) + sequences * model.layer_attention_flops(prompt))
+            if j == self.pp - 1:
+                flops += model.head_flops(sequences)  # only the last token of a prompt needs it
+            read = passes * self.weight_bytes(j) / len(shards) / self.fleet.slowest_memory(shards)
+            work = max(flops / len(shards) / self.rate(j, at_once), read)
+            once.append(work / passes + sum(self.moved(j, at_once)))
+        return sum(once) + (passes - 1) * max(once)
 
 
-def generation_time(
-    *,
-    model: ModelSpec,
-    element_bytes: int,
-    sequences: int,
-    in_flight: int,
-    prompt_tokens: float,
-    response_mean: float,
-    response_max: int,
-    replica: Replica,
-    continuous: bool,
-    prefill_tokens: int,
-) -> Generation:
-    """Seconds a replica needs for ``sequences`` responses with at most ``in_flight`` at once.
+def replica_terms(replica: Replica, sequences: int, in_flight: int) -> Terms:
+    """Seconds of a replica for ``sequences`` responses with at most c at once, calibration aside.
 
-    Continuous batching keeps the house full for (n − c)·mean/c steps, then the last c drain: at token s of
-    the response c·S(s) of them are expected to run, and a step takes place with the probability that any does, 1 − (1 − S(s))^c.
-    A static batch runs at full width until its longest response ends.
+    Continuous: the house is full for (n − c)·mean/c steps; then the last c drain. At token t of theirs c·S(t) are expected to run, and the
+    step takes place with the probability 1 − (1 − S(t))^c that any does. What draining computes beyond mean-length steps at full house is
+    the tail. Static: every batch of c runs at full width until its longest response ends, at half its length of context on average.
     """
-    c = min(in_flight, sequences)
-    decoding = _decoding(model, element_bytes, replica)
-    step = decoding.step
-    longest = expected_longest(mean=response_mean, maximum=float(response_max), count=c)
-    if not continuous:
-        batches = -(-sequences // c)
-        work, tp = step(c, prompt_tokens + longest / 2)
-        decode, tp_total, tail, steps = batches * longest * work, batches * longest * tp, 0.0, batches * longest
+    problem, response, c = replica.problem, replica.problem.job.response_tokens, min(in_flight, sequences)
+    prompt, mean = problem.work.prompt_mean, problem.work.response_mean
+    prefill, tail = replica.prefill(sequences, c), 0.0
+    if not problem.engine.rollout.continuous_batching:
+        longest = expected_longest(response, c)
+        spent = replica.step(c, prompt + longest / 2).times(-(-sequences // c) * longest)
     else:
-        k = shape(mean=response_mean, maximum=float(response_max))
-        full_steps = (sequences - c) * response_mean / c
-        work, tp = step(c, prompt_tokens + mean_age(mean=response_mean, maximum=float(response_max)))
-        drain_work = drain_tp = 0.0
-        for fraction, weight in TAIL_POINTS:
-            alive = survival(fraction, k=k)
-            any_alive = 1.0 - (1.0 - alive) ** c
-            if any_alive <= 0.0:
-                continue
-            w, t = step(c * alive / any_alive, prompt_tokens + fraction * response_max)
-            drain_work += w * any_alive * weight * response_max
-            drain_tp += t * any_alive * weight * response_max
-        tail = max(0.0, drain_work - response_mean * work)
-        decode = full_steps * work + drain_work - tail
-        tp_total, steps = full_steps * tp + drain_tp, full_steps + longest
-    return Generation(
-        prefill_s=_prefill(model, decoding, sequences, c, prompt_tokens, prefill_tokens),
-        decode_s=decode,
-        tp_s=tp_total,
-        tail_s=tail,
-        steps=steps,
-    )
+        house, drain = replica.step(c, prompt + mean_age(response)), NOTHING
+        for t, weight in nodes(response.max):
+            any_runs = 1.0 - (1.0 - survival(t, response)) ** c
+            if any_runs > 0.0:
+                drain += replica.step(c * survival(t, response) / any_runs, prompt + t).times(any_runs * weight)
+        tail = max(0.0, drain.work - mean * house.work)
+        spent = house.times((sequences - c) * mean / c) + drain
+    return {"prefill": prefill, "decode": spent.work - tail, "tp": spent.tp, "pp": spent.pp, "tail": tail}
 
 
-@dataclass(frozen=True)
-class _Decoding:
-    """What one step of a replica reads, computes and exchanges, ready to be asked at any width and context."""
-
-    replica: Replica
-    weight_bytes: float
-    kv_bytes_per_token: float
-    flops_per_sequence: float
-    flops_per_context_token: float
-    all_reduces: int
-    activation_bytes: float
-
-    def step(self, width: float, context: float) -> tuple[float, float]:
-        """(work, tensor-parallel communication) of one decode step with ``width`` sequences at ``context`` tokens."""
-        replica = self.replica
-        read = (self.weight_bytes + width * context * self.kv_bytes_per_token) / replica.tp / replica.hbm_bytes_per_s
-        flops = width * (self.flops_per_sequence + context * self.flops_per_context_token) / replica.tp
-        return max(read, flops / replica.flops_per_s(max(1, round(width)))), self.communication(width)
-
-    def communication(self, tokens: float) -> float:
-        """Two all-reduces a layer on tokens·h activations."""
-        replica = self.replica
-        if replica.tp == 1:
-            return 0.0
-        once = 2 * (replica.tp - 1) * (replica.latency_s + tokens * self.activation_bytes * replica.inverse_bandwidth / replica.tp)
-        return self.all_reduces * once
-
-
-def _decoding(model: ModelSpec, element_bytes: int, replica: Replica) -> _Decoding:
-    return _Decoding(
-        replica=replica,
-        weight_bytes=float((model.layers * model.layer_params() + model.embedding_params()) * element_bytes),
-        kv_bytes_per_token=float(model.layers * model.kv_bytes_per_token_layer(element_bytes)),
-        flops_per_sequence=model.layers * model.layer_matmul_flops(1) + model.head_flops(1),
-        flops_per_context_token=4.0 * model.layers * model.heads * model.head_dim,
-        all_reduces=2 * model.layers,
-        activation_bytes=float(model.hidden * element_bytes),
-    )
-
-
-def _prefill(model: ModelSpec, decoding: _Decoding, sequences: int, in_flight: int, prompt: float, chunk: int) -> float:
-    replica, tokens = decoding.replica, sequences * prompt
-    at_once = min(tokens, float(chunk)) if chunk else in_flight * prompt
-    attention = sequences * model.layer_attention_flops(prompt)
-    flops = model.layers * (model.layer_matmul_flops(tokens) + attention) + model.head_flops(sequences)
-    passes = tokens / at_once
-    read = passes * decoding.weight_bytes / replica.tp / replica.hbm_bytes_per_s
-    work = max(flops / replica.tp / replica.flops_per_s(max(1, round(at_once))), read)
-    return work + passes * decoding.communication(at_once)
+def rollout_terms(problem: Problem, fleet: Fleet, layout: Layout, in_flight: list[int]) -> Terms:
+    """Of the slowest replica. With a group of sequences on every stage, rings and hops cross machines together."""
+    crossings = tp_crossings(fleet, layout) + hop_crossings(fleet, layout)
+    slowest: Terms = {}
+    for i, ranks in enumerate(layout.ranks.tolist()):
+        factor = max(problem.factors("rollout")[d] for shards in ranks for d in shards)
+        terms = replica_terms(Replica(problem, fleet, layout.layers, ranks, crossings), layout.local[i], in_flight[i])
+        terms = {name: factor * seconds for name, seconds in terms.items()}
+        if sum(terms.values()) > sum(slowest.values()):
+            slowest = terms
+    return slowest

@@ -1,115 +1,102 @@
-"""What a rank holds all the time, and what it needs while a task runs. Bytes; all formulas for one shard of one stage.
+"""What a rank holds all the time, what it needs while a task runs, and what waits in the machine's memory. Bytes.
 
-Training activations: Korthikanti et al., arXiv 2205.05198, equations 2 and 4, figure 1.
+Training activations: Korthikanti et al., arXiv 2205.05198, equations 2 and 4.
 """
 
 from __future__ import annotations
 
-from artifacts.model_spec import ModelSpec
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from artifacts.job import ROLE_OF_TASK
+from stages.schedule.draft import Layout
+from stages.schedule.problem import Problem, Task
+from tests.stages.schedule.reference.fleet import Fleet
+
+ByDevice = dict[int, float]
 
 
-def held_params(model: ModelSpec, *, layers: int, first: bool, last: bool, value_head: bool) -> int:
-    """Parameters of a pipeline stage; a critic or reward model has one output a token in place of the LM head."""
-    if not value_head:
-        return model.stage_params(layers=layers, first=first, last=last)
-    held = layers * model.layer_params() + (model.embedding_params() if first else 0)
-    return held + (2 * model.hidden if last else 0)
+@dataclass
+class GroupMemory:
+    """By ``task.term``: bytes held all the time; by task: bytes while it runs, and bytes its machine holds for the device between phases."""
+
+    resident: dict[str, ByDevice] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    working: dict[str, ByDevice] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    offloaded: dict[str, ByDevice] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+
+    def held(self, device: int) -> float:
+        return sum(by_device.get(device, 0.0) for by_device in self.resident.values())
+
+    def peak(self, device: int) -> float:
+        """Σ resident + max working."""
+        return self.held(device) + max(by_device.get(device, 0.0) for by_device in self.working.values())
 
 
-def training_state_bytes_per_param(*, element_bytes: int, gradient_bytes: int, optimizer_shards: int) -> float:
-    """Weights, gradients and Adam's state: w + gradient + (master copy and two moments)/shards.
+def stage_params(task: Task, layers: int, *, first: bool, last: bool) -> int:
+    return task.model.stage_params(layers=layers, first=first, last=last, value_head=task.value_head)
 
-    16-bit weights keep a 32-bit master copy (12 bytes with the moments); 32-bit weights are their own (8 bytes).
+
+def kept_by_layer(problem: Problem, task: Task, *, micro: int, tp: int, recompute: str) -> float:
+    """Activations a layer keeps for the backward pass: published for 2-byte elements, here for w bytes.
+
+    none: s·b·h·(10 + 24/t + 5·a·s/(h·t)), without the last term where the attention matrix is never stored; selective: 34·s·b·h/t;
+    full: the layer's input, w·s·b·h.
     """
-    optimizer = 12 if element_bytes < 4 else 8
-    return element_bytes + gradient_bytes + optimizer / optimizer_shards
-
-
-def activation_bytes_per_layer(
-    *, tokens: float, micro: float, hidden: int, heads: int, tp: int, recompute: str, element_bytes: int = 2, flash_attention: bool = False
-) -> float:
-    """Activations one layer keeps for the backward pass of one micro-batch (``micro`` sequences of ``tokens``).
-
-    none: s·b·h·(10 + 24/t + 5·a·s/(h·t)), without the last term where the attention matrix is never stored; selective (with sequence
-    parallelism): 34·s·b·h/t; full: the layer's input, 2·s·b·h. The published formulas are for 2-byte elements and scale with the element.
-    """
-    unit = tokens * micro * hidden * element_bytes / 2
+    s, h, a, w = problem.work.sequence_tokens, task.model.hidden, task.model.heads, problem.element_bytes
     if recompute == "full":
-        return 2 * unit
+        return w * s * micro * h
     if recompute == "selective":
-        return 34 * unit / tp
-    matrix = 0.0 if flash_attention else 5 * heads * tokens / (hidden * tp)
-    return unit * (10 + 24 / tp + matrix)
+        return 34 * s * micro * h / tp * w / 2
+    matrix = 0.0 if problem.engine.flash_attention else 5 * a * s / (h * tp)
+    return s * micro * h * (10 + 24 / tp + matrix) * w / 2
 
 
-def activation_bytes(
-    *,
-    layers: int,
-    in_flight: int,
-    tokens: float,
-    micro: float,
-    hidden: int,
-    heads: int,
-    tp: int,
-    recompute: str,
-    element_bytes: int = 2,
-    flash_attention: bool = False,
-    interleave: int = 1,
-    stages: int = 1,
-) -> float:
-    """Training activations of a stage: ``in_flight`` micro-batches of its layers, and with full recomputation one layer's worth more.
-
-    An interleaved schedule of v chunks keeps 1 + (p−1)/(p·v) times as much.
-    """
-    per_layer = activation_bytes_per_layer(
-        tokens=tokens,
-        micro=micro,
-        hidden=hidden,
-        heads=heads,
-        tp=tp,
-        recompute=recompute,
-        element_bytes=element_bytes,
-        flash_attention=flash_attention,
-    )
-    kept = layers * in_flight * per_layer
-    if interleave > 1:
-        kept *= 1 + (stages - 1) / (stages * interleave)
+def working_bytes(problem: Problem, task: Task, layout: Layout, *, replica: int, stage: int) -> float:
+    """Activations and logits of a rank while its training or inference runs."""
+    model, tp, micro, w = task.model, layout.tp, layout.micro[replica], problem.element_bytes
+    tokens = micro * problem.work.sequence_tokens
+    logits = 0.0
+    if stage == layout.pp - 1 and not task.value_head:
+        padded = -(-model.vocab // (128 * tp)) * 128 * tp
+        logits = tokens * padded / tp * 4 * (2 if task.training else 1)
+    if not task.training:
+        q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
+        return tokens * w * (2 * model.hidden + (q + 2 * kv + 3 * model.intermediate) / tp) + logits
+    recompute = problem.job.engine.recompute
+    in_flight = min(layout.pp - stage, layout.micro_batches)
+    kept = layout.layers[stage] * in_flight * kept_by_layer(problem, task, micro=micro, tp=tp, recompute=recompute)
     if recompute == "full":
-        kept += activation_bytes_per_layer(
-            tokens=tokens,
-            micro=micro,
-            hidden=hidden,
-            heads=heads,
-            tp=tp,
-            recompute="none",
-            element_bytes=element_bytes,
-            flash_attention=flash_attention,
-        )
-    return kept
+        kept += kept_by_layer(problem, task, micro=micro, tp=tp, recompute="none")
+    return kept + logits
 
 
-def in_flight_micro_batches(*, stage: int, stages: int, micro_batches: int) -> int:
-    """1F1B: stage j of p holds p − j micro-batches, never more than there are."""
-    return min(stages - stage, micro_batches)
-
-
-def padded_vocab(vocab: int, tp: int) -> int:
-    """Megatron pads the vocabulary to a multiple of 128·tp."""
-    multiple = 128 * tp
-    return -(-vocab // multiple) * multiple
-
-
-def logits_bytes(*, vocab: int, tokens: float, tp: int, training: bool) -> float:
-    """Logits of one micro-batch in 32 bits, and their gradient in training."""
-    return tokens * padded_vocab(vocab, tp) / tp * 4 * (2 if training else 1)
-
-
-def forward_bytes(model: ModelSpec, *, tokens: float, tp: int, element_bytes: int) -> float:
-    """Working set of a forward pass without gradients: one layer's input, output, projections and MLP, for ``tokens`` of a micro-batch."""
-    q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    return tokens * element_bytes * (2 * model.hidden + (q + 2 * kv + 3 * model.intermediate) / tp)
-
-
-def kv_bytes_per_sequence(model: ModelSpec, *, tokens: float, tp: int, element_bytes: int) -> float:
-    """KV cache of one sequence at a length, on one of ``tp`` shards (one stage holds all layers)."""
-    return model.layers * model.kv_bytes_per_token_layer(element_bytes) * tokens / tp
+def group_memory(problem: Problem, fleet: Fleet, layouts: Mapping[str, Layout]) -> GroupMemory:
+    """Everything but the KV cache."""
+    found = GroupMemory()
+    trained = {ROLE_OF_TASK[t] for t in layouts if t.endswith("_training")}
+    for name, layout in layouts.items():
+        task, w = problem.task(name), problem.element_bytes
+        each: dict[str, float] = {}
+        if task.training or name == "rollout" or ROLE_OF_TASK[name] not in trained:
+            each["weights"] = w
+        if task.training:
+            each["gradients"] = problem.engine.gradient_bytes
+            each["optimizer"] = (12 if w < 4 else 8) / (layout.dp if problem.engine.optimizer_sharded else 1)
+        for i, replica in enumerate(layout.ranks.tolist()):
+            for j, shards in enumerate(replica):
+                params = stage_params(task, layout.layers[j], first=j == 0, last=j == layout.pp - 1) / layout.tp
+                for device in shards:
+                    process = "rollout.process" if name == "rollout" else "model.process"
+                    found.resident[process][device] = problem.engine.memory.per_rank_bytes
+                    if name == "rollout":
+                        found.working[name][device] += problem.engine.memory.generation_bytes
+                    else:
+                        found.working[name][device] += working_bytes(problem, task, layout, replica=i, stage=j)
+                    for term, bytes_ in each.items():
+                        if problem.job.engine.offload and not fleet.on_host[device]:
+                            found.offloaded[name][device] += params * bytes_
+                            found.working[name][device] += params * bytes_
+                        else:
+                            found.resident[f"{name}.{term}"][device] += params * bytes_
+    return found

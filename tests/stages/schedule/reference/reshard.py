@@ -4,58 +4,45 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import numpy as np
-
-from tests.stages.schedule.reference.memory import held_params
 from stages.schedule.draft import Layout
 from stages.schedule.problem import WEIGHT_UPDATE, Problem
+from tests.stages.schedule.reference.fleet import Fleet
+from tests.stages.schedule.reference.memory import stage_params
 
 
-def weight_update_s(problem: Problem, *, actor: Layout, rollout: Layout) -> float:
-    """Seconds of one weight update: max over receiving machines of Σ over stages (α + bytes/β), and over sending machines likewise.
+def weight_update_s(problem: Problem, fleet: Fleet, *, actor: Layout, rollout: Layout) -> float:
+    """max over receiving machines of Σ over the actor's stages (α + bytes/β), then the way inside and the write; and over sending machines.
 
-    A machine fetches each layer it has not once, from the nearest replica of the actor that holds it; inside the machine each device gets
-    what its own rank does not hold over the link between them, and writes its shard at memory speed. A tensor-parallel replica that spans
-    machines brings each only its part.
+    A machine that holds a stage on any replica's first shard has it; else it fetches its share of it once, from the nearest such holder.
+    A rollout replica that spans machines brings each only its part. Inside a machine each device gets what its own rank does not hold
+    over the link between devices, and writes its shard at memory speed.
     """
-    fleet, model, w, last = problem.fleet, problem.task("rollout").model, problem.element_bytes, actor.pp - 1
+    w, task, machine = problem.element_bytes, problem.task("actor_training"), fleet.machine
+    cut = rollout.pp * rollout.tp
+    needed = w * task.model.params() / cut
     receivers: dict[int, list[int]] = defaultdict(list)
     for device in rollout.devices():
-        receivers[int(fleet.machine[device])].append(device)
-    held = [held_params(model, layers=n, first=j == 0, last=j == last, value_head=False) for j, n in enumerate(actor.layers)]
-    bytes_ = w * np.array(held, dtype=float)
-    holders = actor.ranks[:, :, 0]
-    holder_machine = fleet.machine[holders]
-    sending = np.zeros(len(fleet.machines))
+        receivers[machine[device]].append(device)
+    sending: dict[int, float] = defaultdict(float)
     slowest = 0.0
-    for machine, devices in receivers.items():
-        share = min(1.0, len(devices) / rollout.tp)
-        seconds = (
-            fleet.machine_latency_s[holder_machine, machine] + share * bytes_ * fleet.machine_inverse_bandwidth[holder_machine, machine]
-        )
-        seconds = np.where(holder_machine == machine, 0.0, seconds)
-        nearest = seconds.argmin(axis=0)
-        stages = np.arange(actor.pp)
-        spent, source = seconds[nearest, stages], holder_machine[nearest, stages]
-        np.add.at(sending, source[source != machine], spent[source != machine])
-        needed = w * model.params() / rollout.tp
-        written = needed / float(fleet.hbm_bytes_per_s[devices].min())
-        slowest = max(slowest, float(spent.sum()) + _inside_s(problem, actor, machine, devices, needed) + written)
-    factor = float(problem.factors(WEIGHT_UPDATE)[rollout.ranks].max())
-    return factor * max(slowest, float(sending.max()))
+    for here, devices in receivers.items():
+        fetched = 0.0
+        for j, layers in enumerate(actor.layers):
+            bytes_ = min(1.0, len(devices) / cut) * w * stage_params(task, layers, first=j == 0, last=j == actor.pp - 1)
+            holders = [machine[d] for d in actor.ranks[:, j, 0].tolist()]
+            if here not in holders:
+                seconds, source = min((fleet.latency[m][here] + bytes_ * fleet.inverse[m][here], i) for i, m in enumerate(holders))
+                fetched += seconds
+                sending[holders[source]] += seconds
+        slowest = max(slowest, fetched + _inside_s(fleet, actor, here, devices, needed) + needed / fleet.slowest_memory(devices))
+    factor = max(problem.factors(WEIGHT_UPDATE)[d] for d in rollout.devices())
+    return float(factor * max(slowest, *sending.values(), 0.0))
 
 
-def _inside_s(problem: Problem, actor: Layout, machine: int, devices: list[int], needed: float) -> float:
-    """Seconds until every device has its ``needed`` bytes from its neighbours: all but the part its own rank of the actor holds.
-
-    Where the weights came from another machine, the one device that fetched them needs nothing more.
-    """
-    fleet = problem.fleet
-    holds = bool((fleet.machine[actor.ranks] == machine).any())
-    if not holds and len(devices) == 1:
+def _inside_s(fleet: Fleet, actor: Layout, here: int, devices: list[int], needed: float) -> float:
+    """All but what the actor's rank on the same device holds. The one device that fetched everything from elsewhere needs nothing more."""
+    holders = set(actor.devices())
+    if len(devices) == 1 and all(fleet.machine[d] != here for d in holders):
         return 0.0
-    ranked = set(devices) <= set(actor.devices())
-    missing = 1.0 - 1.0 / (actor.pp * actor.tp) if ranked else 1.0
-    if missing == 0.0:
-        return 0.0
-    return float(fleet.machine_latency_s[machine, machine] + missing * needed * fleet.machine_inverse_bandwidth[machine, machine])
+    missing = 1.0 - 1.0 / (actor.pp * actor.tp) if set(devices) <= holders else 1.0
+    return fleet.latency[here][here] + missing * needed * fleet.inverse[here][here] if missing else 0.0
