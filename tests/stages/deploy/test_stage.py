@@ -14,7 +14,7 @@ import pytest
 
 from artifacts.deployment import Deployment
 from artifacts.errors import ClusterChanged
-from artifacts.invocation import Log, Progress
+from artifacts.invocation import Progress
 from artifacts.job import Job
 from artifacts.manifest import VersionRef
 from artifacts.plan import Group
@@ -153,11 +153,21 @@ def test_sigterm_while_ray_starts_leaves_no_ray_and_no_lease(tmp_path: Path, sto
     assert store.find("deploy", "d1") is None
 
 
-def test_an_inventory_and_a_typing_error(tmp_path: Path, store: Store) -> None:
-    inputs = inputs_of(store, tiny_job(algorithm="ppo"), fleet(UNEVEN, kind="inventory"))
+def test_an_inventory_is_deployed_on_paper(tmp_path: Path, store: Store) -> None:
+    """No node is started and no rank is placed; a cluster address beside it is a contradiction."""
+    inputs = inputs_of(store, tiny_job(algorithm="ppo"), fleet(UNEVEN, kind="inventory", cpus=4))
     code, events, outcome, _ = finish(start(request(tmp_path, store, inputs)))
-    assert code == 2 and "described, not at hand" in outcome.message and not [e for e in events if isinstance(e, Log) and e.level == "error"]
-    code, _, outcome, _ = finish(start(request(tmp_path, store, inputs, version="d2", start_deadline=5)))
+    assert code == 0 and outcome.summary == {"simulated": True, "devices": 6}
+    assert any(isinstance(e, Progress) and "to be simulated" in e.message for e in events)
+    deployment = store.read(VersionRef(stage="deploy", version="d1"), Deployment)
+    assert deployment.ranks == [] and deployment.nodes == [] and deployment.engine["simulated"] is True and store.lease("bench") is None
+    code, _, outcome, _ = finish(start(request(tmp_path, store, inputs, version="d2", address="127.0.0.1:6379")))
+    assert code == 2 and "described, not at hand" in outcome.message
+
+
+def test_a_typing_error(tmp_path: Path, store: Store) -> None:
+    inputs = inputs_of(store, tiny_job(algorithm="ppo"), fleet(UNEVEN))
+    code, _, outcome, _ = finish(start(request(tmp_path, store, inputs, start_deadline=5)))
     assert code == 2 and "start_deadline: unknown key" in outcome.message and "start_deadline_s" in outcome.message
 
 

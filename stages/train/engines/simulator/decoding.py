@@ -182,7 +182,7 @@ def _seconds(server: Server, steps: int, *, width: int, context: int, filled: in
 def _sum_of_larger(a: float, a_more: float, b: float, b_more: float, steps: int) -> float:
     """Σ over i < steps of max(a + i·a_more, b + i·b_more)."""
     crossing = (b - a) / (a_more - b_more) if a_more != b_more else -1.0
-    first = min(steps, int(crossing) + 1) if crossing > 0 else 0
+    first = int(min(steps, crossing + 1)) if crossing > 0 else 0
 
     def along(start: int, stop: int) -> float:
         n, middle = stop - start, (start + stop - 1) / 2

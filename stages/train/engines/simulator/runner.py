@@ -75,7 +75,7 @@ def _asynchronous(setting: Setting) -> Iterator[Go]:
 
 def _all_alike(job: Job) -> bool:
     """Whether every sequence has its maximum length, so that iterations do not differ (asynchronous: once the pipeline is full)."""
-    return job.prompt_tokens.mean == job.prompt_tokens.max and job.response_tokens.mean == job.response_tokens.max
+    return all(lengths.mean == lengths.max and not lengths.quantiles for lengths in (job.prompt_tokens, job.response_tokens))
 
 
 def _repeated(found: list[Iteration], count: int) -> list[Iteration]:

@@ -40,11 +40,15 @@ def sample(job: Job, number: int, *, padded: bool) -> Batch:
 
 
 def _lengths(rng: np.random.Generator, lengths: Lengths, count: int) -> Ints:
-    """P(length > u·max) = (1 − u)^k with k = max/mean − 1: the mean is right, nothing passes the maximum; k = 0: all at the maximum."""
-    k = lengths.max / lengths.mean - 1.0
-    if k < 1e-9:
-        return np.full(count, lengths.max, dtype=np.int64)
-    exact = lengths.max * (1.0 - rng.random(count) ** (1.0 / k))
+    """Tokens of ``count`` texts: between the measured quantiles evenly, where the job has them. Else P(length > u·max) = (1 − u)^k with
+    k = max/mean − 1: the mean is right, nothing passes the maximum; k = 0: all at the maximum."""
+    drawn = rng.random(count)
+    if lengths.quantiles:
+        below, tokens = zip(*sorted(lengths.quantiles.items()), strict=True)
+        exact = np.interp(drawn, [0.0, *below, 1.0], [0.0, *tokens, lengths.max])
+    else:
+        k = lengths.max / lengths.mean - 1.0
+        exact = lengths.max * (1.0 - drawn ** (1.0 / k)) if k > 1e-9 else np.full(count, float(lengths.max))
     return np.clip(np.round(exact), 1, lengths.max).astype(np.int64)
 
 
