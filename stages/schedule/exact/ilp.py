@@ -69,13 +69,12 @@ def solve_programme(
         solved = programme.solve(left, check)
         rounds, bound = rounds + 1, max(bound, solved.bound_s)
         if solved.chosen is None:
-            finished = solved.finished
-            return Outcome(chosen, objective, min(cutoff_s, objective) if finished else bound, finished, rounds)
+            return Outcome(chosen, objective, min(cutoff_s, objective) if solved.finished else bound, solved.finished, rounds)
         actual = programme.seconds_of(solved.chosen)
-        if actual < objective:
+        if actual < min(objective, cutoff_s * (1 + TOLERANCE)):
             chosen, objective = solved.chosen, actual
         if not programme.charge(solved.chosen):
-            return Outcome(chosen, objective, objective if solved.finished else min(bound, objective), solved.finished, rounds)
+            return Outcome(chosen, objective, min(objective, actual) if solved.finished else bound, solved.finished, rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +95,9 @@ class Programme:
         self._charged: set[int] = set()
         self._updates: dict[tuple[object, object], float] = {}
         self._actors = [i for i, c in enumerate(columns) if "actor_training" in c.draft.tasks]
-        self._take = [pulp.LpVariable(f"x{i}", cat="Binary") for i in range(len(columns))]
-        self._update = pulp.LpVariable("update", lowBound=0)
         self._model = pulp.LpProblem("plan", pulp.LpMinimize)
+        self._take = [self._model.add_variable(f"x{i}", cat="Binary") for i in range(len(columns))]
+        self._update = self._model.add_variable("update", lowBound=0)
         self._objective_and_phases()
         self._devices(cells.counts)
         self._host_memory()
@@ -107,7 +106,7 @@ class Programme:
 
     def _objective_and_phases(self) -> None:
         rollout, inference, training, makespan = (
-            pulp.LpVariable(name, lowBound=0) for name in ("rollout", "inference", "training", "makespan")
+            self._model.add_variable(name, lowBound=0) for name in ("rollout", "inference", "training", "makespan")
         )
         model = self._model
         model += makespan + self._update
