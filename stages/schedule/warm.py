@@ -7,14 +7,32 @@ import time
 from artifacts.catalog import models
 from artifacts.job import Batch, Job, Lengths
 from artifacts.topology import ClusterRef, Device, Link, Machine, Measured, Topology
+from stages.schedule.cost.iteration import compose, price_group
+from stages.schedule.draft import Cut, GroupDraft
 from stages.schedule.parameters import ScheduleParameters
+from stages.schedule.problem import build_problem
 from stages.schedule.solve import solve
 
 
 def warm() -> float:
     """Plan a small job on two machines with every compiled part; seconds it took."""
-    started = time.monotonic()
-    job = Job(
+    started, job = time.monotonic(), _job()
+    for solver in ("auto", "sha-ea"):
+        solve(job, _pair(), parameters=ScheduleParameters(solver=solver, evaluations=200))  # type: ignore[arg-type]
+    return time.monotonic() - started
+
+
+def first_price() -> float:
+    """Seconds of an iteration of that job, all tasks together on one machine: needs the cost kernel and nothing else."""
+    problem = build_problem(_job(), _pair())
+    tasks = tuple(t.name for t in problem.tasks)
+    group = price_group(problem, GroupDraft(tasks=tasks, devices=(0, 1), cut=Cut(dp=2, pp=1, tp=1, micro=1), rollout_tp=1))
+    assert group is not None
+    return compose(problem, [group]).iteration_s
+
+
+def _job() -> Job:
+    return Job(
         name="warm",
         algorithm="ppo",
         models={"actor": models()["Qwen3-0.6B"]},
@@ -22,9 +40,6 @@ def warm() -> float:
         prompt_tokens=Lengths(mean=64, max=64),
         response_tokens=Lengths(mean=32, max=64),
     )
-    for solver in ("auto", "sha-ea"):
-        solve(job, _pair(), parameters=ScheduleParameters(solver=solver, evaluations=200))  # type: ignore[arg-type]
-    return time.monotonic() - started
 
 
 def _pair() -> Topology:
