@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from artifacts.catalog import models
 from artifacts.job import Batch, Constraints, Engine, Job, Lengths
 from artifacts.model_spec import ModelSpec
 from artifacts.topology import ClusterRef, ComputePoint, Device, Link, Machine, Measured, Topology
+from stages.schedule.cost.iteration import GroupPrice, TaskPrice, price_layouts
+from stages.schedule.draft import Layout
+from stages.schedule.problem import Problem
 
 GIB = 2**30
 
@@ -77,3 +82,29 @@ def big_job(model: str = "Qwen3-8B", *, algorithm: str = "ppo", prompts: int = 6
     """A job that needs GPUs: 8 responses a prompt, 1024 + 1024 tokens, full recomputation."""
     settings: dict[str, object] = {"engine": Engine(recompute="full")} | fields
     return job(model, algorithm=algorithm, prompts=prompts, responses=8, prompt=(1024, 1024), response=(1024, 1024), **settings)  # type: ignore[arg-type]
+
+
+def layout(
+    ranks: list[list[list[int]]], layers: tuple[int, ...], local: tuple[int, ...], micro: tuple[int, ...] = (), micro_batches: int = 1
+) -> Layout:
+    """A layout from plain lists, ``ranks[replica][stage][shard]``; a rollout's has no micro-batches."""
+    return Layout(ranks=np.array(ranks), layers=layers, local=local, micro=micro or local, micro_batches=micro_batches)
+
+
+def group_price(problem: Problem, **layouts: Layout) -> GroupPrice:
+    """What the kernel says about a group laid out by hand."""
+    price = price_layouts(problem, tuple(layouts), layouts)
+    assert price is not None
+    return price
+
+
+def task_price(problem: Problem, name: str, where: Layout) -> TaskPrice:
+    """What the kernel says about one task alone."""
+    return group_price(problem, **{name: where}).prices[name]
+
+
+def with_engine(problem: Problem, *, rollout: dict[str, object] | None = None, memory: dict[str, object] | None = None, **fields: object) -> Problem:
+    """The problem with another engine: fields of its capability, of its rollout and of its memory."""
+    engine = problem.engine
+    nested = {"rollout": engine.rollout.model_copy(update=rollout or {}), "memory": engine.memory.model_copy(update=memory or {})}
+    return replace(problem, engine=engine.model_copy(update=nested | fields), cuts_memo={}, compiled={})

@@ -1,14 +1,36 @@
-"""Load balancing against brute force."""
+"""The kernel's load balancing against brute force."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.schedule.balance import apportion, deal_micro_batches, divisors, split_layers
+from stages.schedule.cost.kernel import balance
+
+Whole = np.int64
+
+
+def split_layers(layers: int, *, per_layer: Sequence[float], fixed: Sequence[float], most: Sequence[int] = ()) -> tuple[int, ...] | None:
+    split, bounds = np.zeros(len(per_layer), Whole), np.array(most or [layers] * len(per_layer), Whole)
+    return tuple(split.tolist()) if balance.split_layers(layers, np.array(per_layer), np.array(fixed), bounds, split) else None
+
+
+def apportion(total: int, costs: Sequence[float], most: int) -> tuple[int, ...] | None:
+    shares = np.zeros(len(costs), Whole)
+    return tuple(shares.tolist()) if balance.apportion(total, np.array(costs), most, shares) else None
+
+
+def deal_micro_batches(
+    sequences: int, costs: Sequence[float], *, most: int, stages: int, even: bool = False
+) -> tuple[int, tuple[int, ...]] | None:
+    sizes, scratch = np.zeros(len(costs), Whole), np.zeros(len(costs), Whole)
+    count = balance.deal_micro_batches(sequences, np.array(costs), most, stages, even, sizes, scratch)
+    return (count, tuple(sizes.tolist())) if count else None
 
 
 def test_thirty_layers_on_four_equal_stages() -> None:
@@ -52,10 +74,10 @@ def test_the_layer_split_is_the_best_there_is(layers: int, per_layer: list[float
     assert worst(found) == pytest.approx(min(map(worst, splits)))
 
 
-@given(st.integers(1, 14), costs, st.integers(1, 14) | st.none())
-def test_shares_are_the_best_there_are(total: int, per_sequence: list[float], most: int | None) -> None:
-    deals = [d for d in product(range(1, (most or total) + 1), repeat=len(per_sequence)) if sum(d) == total]
-    found = apportion(total, tuple(per_sequence), most)
+@given(st.integers(1, 14), costs, st.integers(1, 14))
+def test_shares_are_the_best_there_are(total: int, per_sequence: list[float], most: int) -> None:
+    deals = [d for d in product(range(1, most + 1), repeat=len(per_sequence)) if sum(d) == total]
+    found = apportion(total, per_sequence, most)
     if not deals:
         assert found is None
         return
@@ -67,15 +89,21 @@ def test_shares_are_the_best_there_are(total: int, per_sequence: list[float], mo
     assert worst(found) == pytest.approx(min(map(worst, deals)))
 
 
-@given(st.integers(1, 64), st.lists(st.sampled_from([1.0, 2.0, 3.0, 5.0]), min_size=1, max_size=6), st.integers(1, 8), st.integers(1, 4))
-def test_micro_batches_are_equal_in_number_and_sum_to_the_batch(sequences: int, per_sequence: list[float], most: int, stages: int) -> None:
-    found = deal_micro_batches(sequences, tuple(per_sequence), most=most, stages=stages)
-    if found is None:
-        assert not any(len(per_sequence) <= sequences // c <= len(per_sequence) * most for c in divisors(sequences))
+@given(st.integers(1, 30), st.lists(st.sampled_from([1.0, 2.0, 3.0, 5.0]), min_size=1, max_size=4), st.integers(1, 6), st.integers(1, 4))
+def test_micro_batches_are_the_best_there_are(sequences: int, per_sequence: list[float], most: int, stages: int) -> None:
+    """Equal in number on all replicas, and of one size on each: (count + stages − 1)·max size·cost is least."""
+    deals = [(count, sizes) for count in range(1, sequences + 1) if sequences % count == 0
+             for sizes in product(range(1, most + 1), repeat=len(per_sequence)) if sum(sizes) == sequences // count]  # fmt: skip
+    found = deal_micro_batches(sequences, per_sequence, most=most, stages=stages)
+    if not deals:
+        assert found is None
         return
-    count, sizes = found
-    assert count * sum(sizes) == sequences
-    assert all(1 <= s <= most for s in sizes)
+    assert found in deals
+
+    def worst(deal: tuple[int, tuple[int, ...]]) -> float:
+        return (deal[0] + stages - 1) * max(n * c for n, c in zip(deal[1], per_sequence, strict=True))
+
+    assert found is not None and worst(found) == pytest.approx(min(map(worst, deals)))
 
 
 def test_a_replica_three_times_as_fast_takes_three_times_as_much() -> None:

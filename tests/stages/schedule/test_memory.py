@@ -5,19 +5,13 @@ from __future__ import annotations
 import pytest
 
 from artifacts.catalog import models
+from artifacts.job import Engine
 from stages.schedule.cost.iteration import price_group
-from stages.schedule.cost.memory import (
-    activation_bytes,
-    held_params,
-    in_flight_micro_batches,
-    kv_bytes_per_sequence,
-    logits_bytes,
-    padded_vocab,
-    training_state_bytes_per_param,
-)
+from stages.schedule.cost.kernel.footprint import padded_vocab
+from stages.schedule.cost.memory import activation_bytes, training_state_bytes_per_param
 from stages.schedule.draft import Cut, GroupDraft
-from stages.schedule.problem import build_problem
-from tests.stages.schedule.builders import A100, GIB, big_job, job, small_model, topology
+from stages.schedule.problem import Problem, build_problem
+from tests.stages.schedule.builders import A100, CPU, GIB, big_job, group_price, job, layout, small_model, topology, with_engine
 
 # Korthikanti et al., arXiv 2205.05198, figure 1: fp16, sequence 2048; (L, h, a, b, tp, pp, interleave) → activations without recomputation,
 # activations with selective recomputation and sequence parallelism, parameters and optimizer state; GiB on the first stage.
@@ -50,27 +44,100 @@ def test_optimizer_state_divides_over_replicas_and_float32_keeps_no_copy() -> No
     assert training_state_bytes_per_param(element_bytes=4, gradient_bytes=4, optimizer_shards=1) == 16
 
 
+def small_problem(*, devices: int = 4, algorithm: str = "grpo", **fields: object) -> Problem:
+    """Without memory that no formula gives: 32 sequences of 8 tokens."""
+    work = job(small_model(), algorithm=algorithm, prompt=(4, 4), response=(4, 4), **fields)  # type: ignore[arg-type]
+    return with_engine(build_problem(work, topology([(A100, devices)])), memory={"per_rank_bytes": 0, "generation_bytes": 0})
+
+
 def test_early_stages_hold_more_micro_batches() -> None:
-    assert [in_flight_micro_batches(stage=j, stages=4, micro_batches=8) for j in range(4)] == [4, 3, 2, 1]
-    assert in_flight_micro_batches(stage=0, stages=4, micro_batches=2) == 2
+    """1F1B: stage j of 4 holds 4 − j, never more than there are; s·b·h·(10 + 24) = 8·8·34 bytes a layer and sequence."""
+    kept = 8 * 8 * 34
+    logits = 8 * 128 * 4 * 2
+    for micro_batches, held in ((8, [4, 3, 2, 1]), (2, [2, 2, 2, 1])):
+        where = layout([[[0], [1], [2], [3]]], (1, 1, 1, 1), (32,), (1,), micro_batches)
+        working = group_price(small_problem(), actor_training=where).memory.working["actor_training"]
+        assert working.tolist() == [held[0] * kept, held[1] * kept, held[2] * kept, held[3] * kept + logits]
+
+
+def test_full_recomputation_keeps_the_layers_inputs_and_one_layer_s_worth() -> None:
+    where = layout([[[0]]], (4,), (32,), (2,), 16)
+    problem = small_problem(engine=Engine(recompute="full"))
+    working = group_price(problem, actor_training=where).memory.working["actor_training"]
+    assert working[0] == 4 * (2 * 2 * 8 * 8) + 2 * 8 * 8 * 34 + 2 * 8 * 128 * 4 * 2
 
 
 def test_logits_of_the_actual_micro_batch_with_megatron_s_padding() -> None:
-    assert padded_vocab(151936, 8) == 152576  # next multiple of 1024
-    assert logits_bytes(vocab=151936, tokens=4096, tp=8, training=True) == 4096 * 152576 / 8 * 4 * 2
-    assert logits_bytes(vocab=128, tokens=10, tp=1, training=False) == 10 * 128 * 4
+    """V 151936 in 8 shards is padded to the next multiple of 1024; logits of 2 sequences of 8 tokens, in inference without a gradient."""
+    assert padded_vocab(151936, 8) == 152576
+    assert padded_vocab(128, 1) == 128
+    wide = layout([[[0, 1]]], (4,), (32,), (2,), 16)
+    price = group_price(small_problem(), reference_inference=wide, actor_training=wide)
+    hidden, projections = 2 * 8, 8 + 2 * 4 + 3 * 16
+    assert price.memory.working["reference_inference"][0] == 16 * 2 * (hidden + projections / 2) + 16 * 256 / 2 * 4
+    assert price.memory.working["actor_training"][0] == 4 * 16 * 8 * (10 + 24 / 2) + 16 * 256 / 2 * 4 * 2
 
 
 def test_kv_cache_of_a_sequence() -> None:
-    """2·kv·e·w bytes a token and layer: Qwen3-8B 2·8·128·2·36 = 147456 bytes a token."""
-    assert kv_bytes_per_sequence(models()["Qwen3-8B"], tokens=2048, tp=4, element_bytes=2) == 147456 * 2048 / 4
+    """2·kv·e·w bytes a token and layer: Qwen3-8B 2·8·128·2·36 = 147456 bytes a token; 3 sequences of 2048 at their longest on 4 shards."""
+    problem = build_problem(big_job(algorithm="grpo"), topology([(A100, 4)]))
+    price = group_price(problem, rollout=layout([[[0, 1, 2, 3]]], (36,), (3,)))
+    assert price.kv_bytes == 3 * 147456 * 2048 / 4
+    assert price.memory.working["rollout"].tolist() == [problem.engine.memory.generation_bytes + price.kv_bytes] * 4
 
 
 def test_a_critic_has_no_vocabulary_at_its_end() -> None:
-    model = small_model()
-    whole = held_params(model, layers=4, first=True, last=True, value_head=True)
-    assert whole == 4 * model.layer_params() + 128 * 8 + 2 * 8
-    assert held_params(model, layers=4, first=True, last=True, value_head=False) == model.params()
+    """Stages of 3 and 1 layers: embedding on the first, on the last the norm and, in place of the head, one output of h."""
+    model, two = small_model(), layout([[[0], [1]]], (3, 1), (32,), (1,), 32)
+    problem = small_problem(algorithm="ppo")
+    critic = group_price(problem, critic_training=two).memory
+    assert critic.resident["critic_training.weights"].tolist() == [2 * (3 * model.layer_params() + 128 * 8), 2 * (model.layer_params() + 2 * 8)]
+    assert critic.working["critic_training"][1] == 8 * 8 * 34
+    actor = group_price(problem, actor_training=layout([[[0]]], (4,), (32,), (1,), 32)).memory
+    assert actor.resident["actor_training.weights"][0] == 2 * model.params()
+
+
+def test_a_tied_head_is_held_once_on_one_stage_and_twice_on_two() -> None:
+    model = small_model(tied_embeddings=True)
+    work = job(model, prompt=(4, 4), response=(4, 4))
+    problem = build_problem(work, topology([(A100, 2)]))
+    for where, held in ((layout([[[0]]], (4,), (32,), (1,), 32), model.params()), (layout([[[0], [1]]], (2, 2), (32,), (1,), 32), model.params() + 128 * 8)):
+        assert group_price(problem, actor_training=where).memory.resident["actor_training.weights"].sum() == 2 * held
+
+
+def test_inference_of_a_role_its_group_also_trains_uses_the_trained_weights() -> None:
+    problem, where = small_problem(algorithm="ppo"), layout([[[0]]], (4,), (32,), (1,), 32)
+    together = group_price(problem, critic_training=where, critic_inference=where).memory
+    alone = group_price(problem, critic_inference=where).memory
+    assert "critic_inference.weights" not in together.resident
+    assert alone.resident["critic_inference.weights"][0] == 2 * (4 * small_model().layer_params() + 128 * 8 + 2 * 8)
+
+
+def test_every_rank_has_a_process_for_the_models_and_one_for_the_engine() -> None:
+    """Tasks of a group on other ranks than each other: reference on devices 0 and 1, training on 1 and 2, rollout on 3."""
+    problem = build_problem(job("tiny-qwen3"), topology([(A100, 4)]))
+    memory = group_price(
+        problem,
+        rollout=layout([[[3]]], (4,), (32,)),
+        reference_inference=layout([[[0]], [[1]]], (4,), (16, 16), (4, 4), 4),
+        actor_training=layout([[[1]], [[2]]], (4,), (16, 16), (4, 4), 4),
+    ).memory
+    each = problem.engine.memory.per_rank_bytes
+    assert memory.resident["model.process"].tolist() == [each, each, each, 0]
+    assert memory.resident["rollout.process"].tolist() == [0, 0, 0, each]
+
+
+def test_what_is_offloaded_waits_in_the_machine_s_memory_and_is_back_while_its_task_runs() -> None:
+    """18 bytes a parameter leave and come over 25e9 B/s; a CPU's memory is the machine's own, so nothing moves there."""
+    params, where = models()["tiny-qwen3"].params(), layout([[[0]]], (4,), (32,), (4,), 8)
+    for kind, moved in ((A100, 18.0 * params), (CPU, 0.0)):
+        problem = build_problem(job("tiny-qwen3", engine=Engine(offload=True)), topology([(kind, 1)]))
+        price = group_price(problem, actor_training=where)
+        assert price.memory.offloaded.get("actor_training", [0.0])[0] == moved
+        assert price.memory.resident.get("actor_training.optimizer", [0.0])[0] == (0 if moved else 12 * params)
+        assert price.prices["actor_training"].terms.get("offload", 0.0) == pytest.approx(2 * moved / 25e9)
+        activations = 4 * (4 * 128 * 64 * 34) + 4 * 128 * 512 * 4 * 2
+        assert price.memory.working["actor_training"][0] == activations + moved
 
 
 def test_a_group_s_memory_is_the_sum_of_its_tasks() -> None:
@@ -95,7 +162,7 @@ def test_a_group_s_memory_is_the_sum_of_its_tasks() -> None:
 
 
 def test_a_model_too_large_for_its_devices_is_said_to_overflow() -> None:
-    """Case: OOM after the first optimizer step. 8B with Adam on one 80 GiB GPU needs 18 bytes a parameter: 137 GiB."""
+    """8B with Adam on one 80 GiB GPU needs 18 bytes a parameter: 137 GiB."""
     problem = build_problem(big_job(algorithm="grpo"), topology([(A100, 1)]))
     price = price_group(problem, GroupDraft(tasks=("actor_training",), devices=(0,), cut=Cut(dp=1, pp=1, tp=1, micro=1)))
     assert price is not None and price.overflow > 0.7

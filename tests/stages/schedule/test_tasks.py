@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from artifacts.calibration import Calibration, Factor
 from artifacts.job import Engine
-from stages.schedule.cost.tasks import inference_price, pipeline_time, training_price
-from stages.schedule.draft import Layout
 from stages.schedule.problem import Problem, build_problem
-from tests.stages.schedule.builders import Kind, job, small_model, topology
+from tests.stages.schedule.builders import Kind, group_price, job, layout, small_model, task_price, topology
+from tests.stages.schedule.reference.tasks import one_f_one_b
 
 FAST = Kind("fast", 1e6, 1e12, 2**33, vendor="cpu", inside=1e9)
 SLOW = Kind("slow", 5e5, 1e12, 2**33, vendor="cpu", inside=1e9)
@@ -28,35 +26,31 @@ def problem(kinds: list[tuple[Kind, int]], *, calibration: Calibration | None = 
     return build_problem(work, topology(kinds, lan=LAN), calibration)
 
 
-def layout(ranks: list[list[list[int]]], layers: tuple[int, ...], local: tuple[int, ...], micro: tuple[int, ...], micro_batches: int) -> Layout:
-    return Layout(ranks=np.array(ranks), layers=layers, local=local, micro=micro, micro_batches=micro_batches)
-
-
 def test_one_f_one_b_with_unequal_stages() -> None:
     """Four micro-batches through stages of 1 and 3 seconds: the first enters the slow stage at 1, it then works 4·3 s without a pause."""
-    assert pipeline_time(np.array([1.0, 3.0]), 4) == 1 + 3 + 3 * 3 == 13
-    assert pipeline_time(np.array([2.0, 2.0, 2.0]), 5) == (5 + 3 - 1) * 2
-    assert pipeline_time(np.array([7.0]), 3) == 21
+    assert one_f_one_b([1.0, 3.0], 4) == 1 + 3 + 3 * 3 == 13
+    assert one_f_one_b([2.0, 2.0, 2.0], 5) == (5 + 3 - 1) * 2
+    assert one_f_one_b([7.0], 3) == 21
 
 
 def test_training_on_two_stages_by_hand() -> None:
     """Stages of 3 and 1 layers on machines of their own, 8 micro-batches of one sequence, one optimizer step."""
     p = problem([(FAST, 1), (FAST, 1)])
-    price = training_price(p, p.task("actor_training"), layout([[[0], [1]]], (3, 1), (8,), (1,), 8))
+    price = task_price(p, "actor_training", layout([[[0], [1]]], (3, 1), (8,), (1,), 8))
     hop = 2 * (1e-3 + ACTIVATION / 1e5)
     first = 3 * 3 * LAYER / 1e6 + hop
     last = 3 * LAYER / 1e6 + 3 * HEAD / 1e6
     assert price.terms["compute"] == pytest.approx(8 * 9 * LAYER / 1e6)
     assert price.terms["pp"] == pytest.approx(8 * hop)
     assert price.terms["bubble"] == pytest.approx(last)
-    assert price.terms["tp"] == price.terms["dp"] == price.terms["hbm"] == 0
+    assert set(price.terms) == {"compute", "pp", "bubble", "optimizer"}
     assert price.time_s == pytest.approx(first + last + 7 * max(first, last) + price.terms["optimizer"])
 
 
 def test_every_mini_batch_pays_its_own_pipeline_and_gradient_synchronisation() -> None:
     """dp 2 over machines, 4 optimizer steps of one sequence a replica: reduce-scatter of 4-byte gradients, all-gather of 2-byte weights."""
     p = problem([(FAST, 1), (FAST, 1)], mini=1)
-    price = training_price(p, p.task("actor_training"), layout([[[0]], [[1]]], (4,), (4, 4), (1, 1), 1))
+    price = task_price(p, "actor_training", layout([[[0]], [[1]]], (4,), (4, 4), (1, 1), 1))
     params = small_model().params()
     assert params == 4 * 592 + 2 * 128 * 8 + 8
     once = (1e-3 + 4 * params / 2 / 1e5) + (1e-3 + 2 * params / 2 / 1e5)
@@ -68,7 +62,7 @@ def test_every_mini_batch_pays_its_own_pipeline_and_gradient_synchronisation() -
 def test_tensor_parallel_all_reduces_by_hand() -> None:
     """tp 2 inside a machine: forward and backward, two all-reduces each and layer, 2·(α + bytes/(2β)) on 128 bytes; compute halves."""
     p = problem([(FAST, 2)])
-    price = training_price(p, p.task("actor_training"), layout([[[0, 1]]], (4,), (8,), (1,), 8))
+    price = task_price(p, "actor_training", layout([[[0, 1]]], (4,), (8,), (1,), 8))
     once = 2 * (5e-6 + ACTIVATION / 2 / 1e9)
     assert price.terms["tp"] == pytest.approx(8 * 4 * 4 * once)
     assert price.terms["compute"] == pytest.approx(8 * 3 * (4 * LAYER + HEAD) / 2 / 1e6)
@@ -76,20 +70,28 @@ def test_tensor_parallel_all_reduces_by_hand() -> None:
 
 def test_full_recomputation_repeats_the_layers_but_not_the_head() -> None:
     p = problem([(FAST, 1)], recompute="full")
-    price = training_price(p, p.task("actor_training"), layout([[[0]]], (4,), (8,), (1,), 8))
+    price = task_price(p, "actor_training", layout([[[0]]], (4,), (8,), (1,), 8))
     assert price.terms["compute"] == pytest.approx(8 * (4 * 4 * LAYER + 3 * HEAD) / 1e6)
 
 
 def test_inference_is_one_forward_pass_over_the_batch() -> None:
     p = problem([(FAST, 1)], mini=1)
-    price = inference_price(p, p.task("reference_inference"), layout([[[0]]], (4,), (8,), (1,), 2))
+    price = task_price(p, "reference_inference", layout([[[0]]], (4,), (8,), (1,), 2))
     assert price.time_s == price.terms["compute"] == pytest.approx(8 * (4 * LAYER + HEAD) / 1e6)
+
+
+def test_the_actor_s_old_log_probabilities_are_one_more_forward_pass() -> None:
+    """Of the whole batch, though the layout's micro-batches are those of a mini-batch: 2 sequences of 8."""
+    p = problem([(FAST, 1)], mini=1)
+    price = group_price(p, actor_training=layout([[[0]]], (4,), (8,), (1,), 2))
+    assert price.prices["actor_log_prob"].terms == {"compute": pytest.approx(8 * (4 * LAYER + HEAD) / 1e6)}
+    assert price.inference_s == price.prices["actor_log_prob"].time_s
 
 
 def test_the_slowest_replica_and_the_slowest_shard_set_the_pace() -> None:
     p = problem([(FAST, 1), (SLOW, 1)])
-    even = inference_price(p, p.task("reference_inference"), layout([[[0]], [[1]]], (4,), (4, 4), (1, 1), 4))
-    shards = inference_price(p, p.task("reference_inference"), layout([[[0, 1]]], (4,), (8,), (1,), 8))
+    even = task_price(p, "reference_inference", layout([[[0]], [[1]]], (4,), (4, 4), (1, 1), 4))
+    shards = task_price(p, "reference_inference", layout([[[0, 1]]], (4,), (8,), (1,), 8))
     assert even.terms["compute"] == pytest.approx(4 * (4 * LAYER + HEAD) / 5e5)
     assert shards.terms["compute"] == pytest.approx(8 * (4 * LAYER + HEAD) / 2 / 5e5)
 
@@ -98,9 +100,9 @@ def test_calibration_multiplies_the_task_s_time_on_its_device_class() -> None:
     learned = Calibration(factors=[Factor(device_class="fast", task="actor_training", factor=2.5, observations=3)], runs=1)
     where = layout([[[0], [1]]], (3, 1), (8,), (1,), 8)
     plain, factored = problem([(FAST, 2)]), problem([(FAST, 2)], calibration=learned)
-    before, after = (training_price(p, p.task("actor_training"), where).time_s for p in (plain, factored))
+    before, after = (task_price(p, "actor_training", where).time_s for p in (plain, factored))
     assert after == pytest.approx(2.5 * before)
-    reference = [inference_price(p, p.task("reference_inference"), where).time_s for p in (plain, factored)]
+    reference = [task_price(p, "reference_inference", where).time_s for p in (plain, factored)]
     assert reference[0] == reference[1]
 
 
@@ -109,6 +111,5 @@ def test_a_faster_device_never_computes_slower(factor: float, layers: int, name:
     where = layout([[[0], [1]]], (layers, 4 - layers), (8,), (1,), 8)
     slow = problem([(FAST, 1), (SLOW, 1)])
     fast = problem([(FAST, 1), (Kind("slow", 5e5 * factor, 1e12, 2**33, vendor="cpu", inside=1e9), 1)])
-    price = training_price if name == "actor_training" else inference_price
-    before, after = (price(p, p.task(name), where) for p in (slow, fast))
+    before, after = (task_price(p, name, where) for p in (slow, fast))
     assert after.time_s <= before.time_s * (1 + 1e-9)
