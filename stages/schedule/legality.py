@@ -239,7 +239,8 @@ def memory_violations(problem: Problem, price: PlanPrice) -> list[Violation]:
             Violation(
                 "host_memory",
                 problem.fleet.machines[m],
-                f"machine {problem.fleet.machines[m]}: host memory, {show_bytes(need[m])} needed of {show_bytes(have[m])} usable",
+                f"machine {problem.fleet.machines[m]}: host memory, {show_bytes(need[m])} needed of {show_bytes(have[m])} usable, "
+                f"{_most_on_host(problem, price, int(m))}",
                 "set engine.offload to false, or use fewer devices of the machine"
                 if problem.job.engine.offload
                 else "use fewer devices of the machine",
@@ -247,6 +248,21 @@ def memory_violations(problem: Problem, price: PlanPrice) -> list[Violation]:
             )
         )
     return found
+
+
+def _most_on_host(problem: Problem, price: PlanPrice, machine: int) -> str:
+    """What takes most of a machine's own memory: a task's offloaded state while it waits, or on CPUs a task while it runs."""
+    shares: dict[str, float] = {}
+    for group in price.groups:
+        here = problem.fleet.machine[group.memory.devices] == machine
+        cpus = here & problem.fleet.memory_is_host[group.memory.devices]
+        for task in group.memory.working:
+            if task in group.memory.offloaded:
+                shares[f"kept for {task} outside its phase"] = float(group.memory.offloaded[task][here].sum())
+            elif cpus.any():
+                shares[f"in phase {task}"] = float(group.memory.working[task][cpus].sum())
+    where = max(shares, key=lambda w: shares[w])
+    return f"most {where} ({show_bytes(shares[where])})"
 
 
 def _memory_mend(problem: Problem, phase: str) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from artifacts.calibration import Calibration, Factor
@@ -10,11 +9,11 @@ from artifacts.job import Job
 from artifacts.topology import Topology
 from stages.schedule.cost.bounds import roofline_s
 from stages.schedule.cost.iteration import PlanPrice, compose, price_group
-from stages.schedule.cost.reshard import weight_update_s
-from stages.schedule.documents import plan_document, prediction_document, price_plan
+from stages.schedule.documents import plan_document, price_plan
 from stages.schedule.draft import Cut, GroupDraft, Layout
+from stages.schedule.prediction import prediction_document
 from stages.schedule.problem import Problem, build_problem
-from tests.stages.schedule.builders import A100, CPU, L40S, SLOW_CPU, big_job, job, topology
+from tests.stages.schedule.builders import A100, CPU, L40S, SLOW_CPU, big_job, group_price, job, layout, topology
 
 ACTOR = ("rollout", "reference_inference", "actor_training")
 CRITIC = ("critic_inference", "critic_training")
@@ -57,28 +56,55 @@ def test_calibration_of_every_term_scales_the_iteration_and_adds_the_overhead() 
     assert learned.iteration_s == pytest.approx(3 * plain.iteration_s + 1.5)
 
 
+def update_s(problem: Problem, *, actor: Layout, rollout: Layout) -> float:
+    """The kernel's seconds of one weight update, the two in groups of their own."""
+    return compose(problem, [group_price(problem, actor_training=actor), group_price(problem, rollout=rollout)]).weight_update_s
+
+
 def test_weights_come_from_the_nearest_holder_over_the_link_between() -> None:
-    """Case: weight synchronisation is priced with its own links. Actor on m0 (two stages), replica on m1: Σ over stages α + bytes/β, and the write."""
+    """Actor on m0 (two stages), replica on m1: Σ over stages α + bytes/β, and the write."""
     problem = build_problem(job("tiny-qwen3", algorithm="grpo"), topology([(CPU, 2), (CPU, 1)], lan=(1e-3, 1e6)))
-    actor = Layout(ranks=np.array([[[0], [1]]]), layers=(2, 2), local=(32,), micro=(4,), micro_batches=8)
-    rollout = Layout(ranks=np.array([[[2]]]), layers=(4,), local=(32,), micro=(32,), micro_batches=1)
+    actor, rollout = layout([[[0], [1]]], (2, 2), (32,), (4,), 8), layout([[[2]]], (4,), (32,))
     params = problem.task("rollout").model.params()
-    assert weight_update_s(problem, actor=actor, rollout=rollout) == pytest.approx(2 * 1e-3 + 2 * params / 1e6 + 2 * params / 5e9)
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(2 * 1e-3 + 2 * params / 1e6 + 2 * params / 5e9)
+
+
+def test_a_near_replica_of_the_actor_serves_where_there_is_one() -> None:
+    """Replicas of the actor in both regions, generation in the second: the wide link carries nothing."""
+    fleet = topology([(CPU, 1), (CPU, 1), (CPU, 1)], regions=["a", "b", "b"], lan=(1e-3, 1e7), wan=(1, 1e3))
+    problem = build_problem(job("tiny-qwen3", algorithm="grpo"), fleet)
+    actor, rollout = layout([[[0]], [[1]]], (4,), (16, 16), (4, 4), 4), layout([[[2]]], (4,), (32,))
+    params = problem.task("rollout").model.params()
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(1e-3 + 2 * params / 1e7 + 2 * params / 5e9)
+
+
+def test_the_one_sender_s_link_bounds_many_engines() -> None:
+    """Case: weights sent from one machine to many engines. Three machines fetch the whole model from m0, which sends one after the other."""
+    problem = build_problem(job("tiny-qwen3", algorithm="grpo"), topology([(CPU, 1)] * 4, lan=(1e-3, 1e6)))
+    actor, rollout = layout([[[0]]], (4,), (32,), (4,), 8), layout([[[1]], [[2]], [[3]]], (4,), (12, 10, 10))
+    params = problem.task("rollout").model.params()
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(3 * (1e-3 + 2 * params / 1e6))
+
+
+def test_a_replica_over_two_machines_brings_each_its_half() -> None:
+    problem = build_problem(big_job("Qwen3-0.6B", algorithm="grpo"), topology([(A100, 1)] * 3, lan=(1e-3, 1e9)))
+    actor, rollout = layout([[[0]]], (28,), (512,), (4,), 128), layout([[[1, 2]]], (28,), (512,))
+    params = problem.task("rollout").model.params()
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(2 * (1e-3 + params / 1e9))
 
 
 def test_a_replica_that_holds_the_weights_fetches_nothing() -> None:
     problem = build_problem(job("tiny-qwen3", algorithm="grpo"), topology([(CPU, 1)]))
-    one = Layout(ranks=np.array([[[0]]]), layers=(4,), local=(32,), micro=(4,), micro_batches=8)
-    assert weight_update_s(problem, actor=one, rollout=one) == pytest.approx(2 * problem.task("rollout").model.params() / 5e9)
+    one = layout([[[0]]], (4,), (32,), (4,), 8)
+    assert update_s(problem, actor=one, rollout=one) == pytest.approx(2 * problem.task("rollout").model.params() / 5e9)
 
 
 def test_inside_a_machine_each_device_fetches_what_its_rank_does_not_hold() -> None:
     """Actor cut in two shards, a whole replica on each of the two devices: half the weights over the link inside, all of them written."""
     problem = build_problem(job("tiny-qwen3", algorithm="grpo"), topology([(CPU, 2)]))
-    actor = Layout(ranks=np.array([[[0, 1]]]), layers=(4,), local=(32,), micro=(4,), micro_batches=8)
-    rollout = Layout(ranks=np.array([[[0]], [[1]]]), layers=(4,), local=(16, 16), micro=(16, 16), micro_batches=1)
+    actor, rollout = layout([[[0, 1]]], (4,), (32,), (4,), 8), layout([[[0]], [[1]]], (4,), (16, 16))
     params = problem.task("rollout").model.params()
-    assert weight_update_s(problem, actor=actor, rollout=rollout) == pytest.approx(5e-6 + params / 2e9 + 2 * params / 5e9)
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(5e-6 + params / 2e9 + 2 * params / 5e9)
 
 
 @pytest.mark.parametrize(("work", "fleet"), [

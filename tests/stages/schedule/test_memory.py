@@ -97,6 +97,17 @@ def test_a_critic_has_no_vocabulary_at_its_end() -> None:
     assert actor.resident["actor_training.weights"][0] == 2 * model.params()
 
 
+@pytest.mark.parametrize("name", models())
+def test_the_kernel_holds_every_model_s_published_parameters(name: str) -> None:
+    """On one device, and of a model whose head is not tied also over two stages (totals: tests/artifacts/test_model_spec.py)."""
+    model = models()[name]
+    problem = build_problem(job(name), topology([(A100, 2)]))
+    stages = [[[0]]] if model.tied_embeddings else [[[0], [1]]]
+    layers = (model.layers,) if model.tied_embeddings else (1, model.layers - 1)
+    price = group_price(problem, rollout=layout(stages, layers, (32,)))
+    assert price.memory.resident["rollout.weights"].sum() == 2 * model.params()
+
+
 def test_a_tied_head_is_held_once_on_one_stage_and_twice_on_two() -> None:
     model = small_model(tied_embeddings=True)
     work = job(model, prompt=(4, 4), response=(4, 4))
