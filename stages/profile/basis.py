@@ -22,11 +22,13 @@ cores, from idle to ten other programs, a share reached between 106 and 172 GFLO
 NETWORK_TOLERANCE = 0.5
 INSIDE_TOLERANCE = 1.5
 """Sockets inside a machine run on its CPU: idle or busy, the same pair was measured between 2.7 and 7.5 GB/s."""
+CPU_BOUND_BYTES_PER_S = 1e9
+"""One connection that is faster than this is bounded by the processors at its ends, between machines too, and varies as inside one."""
 LATENCY_TOLERANCE = 1.0
 LATENCY_FLOOR_S = 0.5e-3
 """Latencies that differ by less are one latency, whatever their ratio."""
 EDGE_OUTLIER = 2.0
-"""A measured link this many times slower than the median of its class is named in the basis on its own."""
+"""A measured link this many times slower than the median of its class is named in the basis on its own, unless a processor bounds it."""
 
 
 def raw_basis(draft: Draft) -> dict[str, float]:
@@ -87,7 +89,8 @@ def _links(draft: Draft) -> dict[str, float]:
         basis[f"latency:{name}"] = latency
         for link in links:
             edge = f"{link.source} → {link.target}"
-            if _off(bandwidth, link.bandwidth_bytes_per_s, outlier, 0.0):
+            bounded = outlier > 1 and link.bandwidth_bytes_per_s > CPU_BOUND_BYTES_PER_S
+            if not bounded and _off(bandwidth, link.bandwidth_bytes_per_s, outlier, 0.0):
                 basis[f"bandwidth:{edge}"] = link.bandwidth_bytes_per_s
             if _off(link.latency_s, latency, outlier, floor_s):
                 basis[f"latency:{edge}"] = link.latency_s
@@ -105,7 +108,8 @@ def same_rate(name: str, value: float, anchor: float) -> bool:
     if kind == "latency":
         return abs(value - anchor) <= LATENCY_FLOOR_S or _within(value, anchor, LATENCY_TOLERANCE)
     if kind == "bandwidth":
-        return _within(value, anchor, INSIDE_TOLERANCE if what.startswith("inside ") else NETWORK_TOLERANCE)
+        bounded = what.startswith("inside ") or min(value, anchor) > CPU_BOUND_BYTES_PER_S
+        return _within(value, anchor, INSIDE_TOLERANCE if bounded else NETWORK_TOLERANCE)
     if what.startswith("cpu-"):
         return _within(value, anchor, CPU_MEMORY_TOLERANCE if kind == "memory" else CPU_COMPUTE_TOLERANCE)
     return _within(value, anchor, RATE_TOLERANCE)

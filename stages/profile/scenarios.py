@@ -68,7 +68,8 @@ def _spread(name: str, regions: tuple[str, ...]) -> Inventory:
         notes += delay.notes
         pairs.append(PairItem(between=[a, b], latency_ms=round(delay.one_way_ms, 3),
                               bandwidth_gbit_per_s=round(bandwidth_gbit_per_s(delay.one_way_ms), 3)))
-    said = "single GPUs dealt evenly over eight regions (assumed); network inside a region assumed"
+    said = ("delays are half the measured round trips, bandwidth min(5, 55 / one-way ms) Gbit/s to meet the printed ranges; single GPUs "
+            "dealt evenly over eight regions (assumed); network inside a region assumed")
     return _inventory(name, "; ".join([said, *dict.fromkeys(notes)]), machines, Links(same_zone=_LOCAL, regions=pairs))
 
 

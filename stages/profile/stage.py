@@ -50,7 +50,8 @@ def run(ctx: StageContext) -> dict[str, Any]:
     page = topology_page(topology, notes=list(draft.notes), changes=changes, previous=previous, inside=draft.inside)
     ctx.write_bytes("topology.md", page.encode())
     return {
-        "machines": len(topology.machines), "devices": len(topology.devices), "fingerprint": topology.fingerprint[:12],
+        "cluster": topology.cluster.name, "machines": len(topology.machines), "devices": len(topology.devices),
+        "fingerprint": topology.fingerprint[:12],
         "changed": bool(earlier) and earlier[0][1].fingerprint != topology.fingerprint, "changes": changes, "previous": previous,
         "stragglers": list(draft.stragglers), "unreachable": [u.machine for u in topology.unreachable], "notes": list(draft.notes),
         "allreduce_bytes_per_s": {name: {str(n): rate for n, rate in r.bus_bytes_per_s.items()} for name, r in draft.inside.items()},

@@ -2,7 +2,8 @@
 
 On a CPU share of one thread the clock is that thread's own CPU time: what other programs take of the machine meanwhile is not the
 share's speed. A quota of the container is (it stays), so the rates are scaled by the part of the wall time that was granted whenever
-the kernel counted throttling. Shares of several threads are timed by the wall clock.
+the kernel counted throttling. Shares of several threads are timed by the wall clock, and by their quicker repetitions: waiting for a
+processor that other programs use only ever adds time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import asdict, dataclass
 from stages.profile.cgroup import throttled_count
 from stages.profile.probes.child import run, say, wait_for_go
 from stages.profile.probes.engines import Engine, open_engine
-from stages.profile.probes.timing import repeat
+from stages.profile.probes.timing import Timing, repeat
 
 COMPUTE_PART = 0.7
 
@@ -40,7 +41,7 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, o
     curve = []
     for tokens, width in points:
         timing = repeat(engine.matmul(tokens, width), engine.clock, budget_s=each)
-        curve.append({"tokens": tokens, "width": width, "flops_per_s": 2 * tokens * width * width / timing.seconds,
+        curve.append({"tokens": tokens, "width": width, "flops_per_s": 2 * tokens * width * width / _seconds(engine, timing),
                       "spread": timing.spread, "samples": timing.samples})
     condition = engine.condition()  # right after the work: at rest the clocks say nothing
     rest = seconds * (1 - COMPUTE_PART) / 2
@@ -57,7 +58,11 @@ def _rate(engine: Engine, what: str, memory_bytes: int, budget_s: float) -> Rate
     size = min(engine.buffer_bytes, max(memory_bytes // 32, 1 << 20))
     work = engine.stream(size) if what == "stream" else engine.copy(size)
     timing = repeat(work, engine.clock, budget_s=budget_s)
-    return RateAnswer(rate=size / timing.seconds, spread=timing.spread, samples=timing.samples, size=size)
+    return RateAnswer(rate=size / _seconds(engine, timing), spread=timing.spread, samples=timing.samples, size=size)
+
+
+def _seconds(engine: Engine, timing: Timing) -> float:
+    return timing.quick_s if engine.interruptible else timing.seconds
 
 
 def main(arguments: argparse.Namespace) -> None:

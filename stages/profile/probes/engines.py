@@ -22,7 +22,8 @@ CUDA_WIDTHS = (1024, 4096, 8192)
 
 class Engine(Protocol):
     """``stream`` reads a matrix once (as a decode step reads weights); ``copy`` moves a buffer from host memory to the device;
-    ``condition`` says at which clocks the device runs now, and what holds them down ("" where nobody says)."""
+    ``interruptible``: other programs take time from what is measured, and its clock does not tell it apart; ``condition`` says at
+    which clocks the device runs now, and what holds them down ("" where nobody says)."""
 
     name: str
     dtype: str
@@ -30,6 +31,7 @@ class Engine(Protocol):
     widths: tuple[int, ...]
     buffer_bytes: int
     counts_cpu_time: bool
+    interruptible: bool
     clock_name: str
 
     def clock(self) -> float: ...
@@ -47,6 +49,7 @@ class _Cpu:
 
     def __init__(self, threads: int) -> None:
         self.counts_cpu_time = threads == 1
+        self.interruptible = threads > 1
         self.clock_name = "CPU time" if threads == 1 else "wall time"
         self.clock = time.thread_time if threads == 1 else time.perf_counter
 
@@ -144,6 +147,7 @@ class TorchCuda:
     widths: tuple[int, ...] = CUDA_WIDTHS
     buffer_bytes = 2 << 30
     counts_cpu_time = False
+    interruptible = False
     clock_name = "wall time, synchronised"
 
     def __init__(self) -> None:

@@ -116,7 +116,9 @@ def test_tiny_latencies_are_one_latency() -> None:
 
 def test_what_a_cpu_shares_with_other_programs_may_move_further_than_a_gpus_own() -> None:
     assert same_rate("memory:cpu-x-1c", 2e10, 8e9) and not same_rate("memory:A100", 2e12, 0.8e12)
-    assert same_rate("bandwidth:inside cpu-x-1c", 7e9, 3e9) and not same_rate("bandwidth:within r", 7e9, 3e9)
+    assert same_rate("bandwidth:inside cpu-x-1c", 7e9, 3e9) and not same_rate("bandwidth:within r", 7e8, 3e8)
+    assert same_rate("bandwidth:within r", 7e9, 3e9) and not same_rate("bandwidth:within r", 9e9, 3e9), "one connection is a core's work"
+    assert not same_rate("bandwidth:within r", 2e9, 9e8)
     assert same_rate("compute:cpu-x-1c", 1.7e11, 1.0e11) and not same_rate("compute:A100", 1.7e14, 1.0e14)
     assert not same_rate("compute:cpu-x-1c", 1.7e11, 0.8e11)
 

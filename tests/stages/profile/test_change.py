@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from artifacts.topology import Unreachable
+from flows import events
+from flows.pipeline import StepResult
 from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.draft import Draft
 from stages.profile.inventory import read_inventory
+from tests.stages.profile.bench import Bench
 from tests.stages.profile.fleets import PAIR, device, link, live_draft, with_link, without_device, without_machine
 
 
@@ -81,3 +86,18 @@ def test_inventories_compare_exactly(change: tuple[str, str], line: str) -> None
     new = anchored(read_inventory(text, where="x"), [old])
     assert new.fingerprint != old.fingerprint
     assert line in describe_change(old, new)
+
+
+def test_the_event_says_which_cluster_and_what_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From the stage's own summary to what would be emitted; Prefect's server is not asked to take it."""
+    bench = Bench(tmp_path)
+    text = {"cluster": {"kind": "inventory", "text": PAIR, "where": "pair.yaml"}}
+    bench.run("v1", text)
+    emitted: list[dict[str, Any]] = []
+    monkeypatch.setattr(events, "emit_event", lambda **fields: emitted.append(fields))
+    for version, parameters in (("v2", text), ("v3", {"cluster": {**text["cluster"], "text": PAIR.replace("count: 4", "count: 3")}})):
+        status, outcome, _ = bench.run(version, parameters, ("v1",))
+        assert status == 0, outcome
+        events.publish(StepResult("profile", version, False, 1.0, "", outcome.summary), None)  # type: ignore[arg-type]
+    assert emitted == [{"event": "hetrl.topology.changed", "resource": {"prefect.resource.id": "hetrl.cluster.pair"},
+                        "payload": {"cluster": "pair", "version": "v3", "changes": ["device b.gpu-3 (NVIDIA L4, 22.5 GiB) is gone from machine b"]}}]

@@ -29,6 +29,7 @@ def test_every_setting_is_the_testbed_and_labelled_reconstructed(name: str) -> N
     assert Counter(d.device_class for d in topology.devices) == {"HetRL-A100": 24, "HetRL-L40S": 24, "HetRL-L4": 16}
     assert topology.cluster.reconstructed and topology.cluster.name == name
     assert "assumed" in scenario_inventory(name).description
+    assert ("min(5, 55 / one-way ms)" in scenario_inventory(name).description) == (name in ("multi-country", "multi-continent"))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
