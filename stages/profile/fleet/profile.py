@@ -48,7 +48,7 @@ class RaySource:
 
     @property
     def cluster_name(self) -> str:
-        return safe_name(self.name or self.address.removeprefix("ray://"))
+        return safe_name(self.name or self.address.removeprefix("ray://").removeprefix("ray:"))
 
 
 def profile_ray(address: str, *, earlier: Sequence[Topology] = (), name: str = "", kind: Literal["ray", "lab"] = "ray",

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from stages.profile.probes.engines import open_engine
 from stages.profile.probes.launch import Probe, ProbeFailed
+from stages.profile.probes.network import SIZES, MessagePoint, bandwidth
 from stages.profile.probes.timing import MIN_SAMPLES, Timing, repeat
 
 
@@ -115,6 +117,26 @@ def _closed_early() -> Probe:
     probe._process.kill()
     probe._timer.cancel()
     return probe
+
+
+def _points(*, bytes_per_s: float, round_trip_s: float, burst: int = 0) -> list[MessagePoint]:
+    """What messages take over a link that lets ``burst`` bytes through at once."""
+    seconds = [round_trip_s + max(0, size - burst) / bytes_per_s for size in SIZES]
+    return [MessagePoint(size_bytes=n, seconds=s, quick_s=s, floor_s=s, spread=0, samples=9) for n, s in zip(SIZES, seconds, strict=True)]
+
+
+@pytest.mark.parametrize("mbit", [10, 100, 1000])
+@pytest.mark.parametrize("round_trip_ms", [0.1, 20, 120])
+@pytest.mark.parametrize("burst", [0, 256 << 10])
+def test_neither_delay_nor_a_shapers_burst_counts_in_the_bandwidth_of_a_slow_link(mbit: float, round_trip_ms: float, burst: int) -> None:
+    points = _points(bytes_per_s=mbit * 1e6 / 8, round_trip_s=round_trip_ms / 1e3, burst=burst)
+    assert bandwidth(points) * 8e-6 == pytest.approx(mbit, rel=0.01)
+
+
+def test_a_quick_link_is_the_better_of_two_sizes() -> None:
+    points = _points(bytes_per_s=5e9, round_trip_s=1e-5)
+    interrupted = [*points[:-1], replace(points[-1], quick_s=points[-1].quick_s + 4e-3)]
+    assert bandwidth(points) == pytest.approx(5e9, rel=1e-3) and bandwidth(interrupted) == pytest.approx(5e9, rel=1e-3)
 
 
 def test_link_between_two_processes() -> None:

@@ -19,6 +19,7 @@ from artifacts.invocation import Outcome, Progress, parse_event
 from artifacts.manifest import VersionRef
 from artifacts.store import open_store
 from artifacts.topology import Topology
+from stages.profile.draft import Draft
 from stages.profile.local import profile_local
 from stages.profile.settle import settle
 from tests.stages.profile.bench import Bench
@@ -120,6 +121,23 @@ def _children(pid: int) -> list[psutil.Process]:
     return []
 
 
+def _profile(devices: int | None, seconds: float) -> Draft:
+    return profile_local(devices=devices, seconds=seconds, machine="", strict=False, report=lambda *_: None)
+
+
+def test_twenty_profiles_of_an_unchanged_machine_have_one_fingerprint_and_another_device_another() -> None:
+    if os.getloadavg()[0] > MOST_LOAD_A_CORE * (os.cpu_count() or 1):
+        pytest.skip(f"a load of {os.getloadavg()[0]:.0f} is no longer an unchanged machine")
+    profiles: list[Topology] = []
+    for _ in range(20):
+        _, topology = settle(lambda: _profile(1, 0.5), profiles)
+        profiles.insert(0, topology)
+    assert len({p.fingerprint for p in profiles}) == 1, json.dumps([p.basis for p in profiles], indent=1)
+    assert len({p.devices[0].achieved_flops_per_s.value for p in profiles}) == 20, "each was measured anew"
+    _, more = settle(lambda: _profile(2, 0.5), profiles)
+    assert more.fingerprint not in {p.fingerprint for p in profiles}
+
+
 @pytest.fixture
 def busy_machine() -> Iterator[None]:
     """One more program that never rests."""
@@ -135,7 +153,7 @@ def test_five_profiles_of_an_unchanged_busy_machine_have_one_fingerprint() -> No
         pytest.skip(f"a load of {os.getloadavg()[0]:.0f} is no longer an unchanged machine")
     profiles: list[Topology] = []
     for _ in range(5):
-        _, topology = settle(lambda: profile_local(devices=None, seconds=0.8, machine="", strict=False, report=lambda *_: None), profiles)
+        _, topology = settle(lambda: _profile(None, 0.8), profiles)
         profiles.insert(0, topology)
     assert len({p.fingerprint for p in profiles}) == 1, json.dumps([p.basis for p in profiles], indent=1)
     measured = {p.devices[0].achieved_flops_per_s.value for p in profiles}
