@@ -1,75 +1,148 @@
-"""A plan's layout must not change the mathematics: loss and gradient norm of one batch agree with the one-process run."""
+"""A plan's layout must not change the mathematics: loss and gradient norm of one batch agree with the one-process run.
+
+Real verl engines over gloo: Megatron-Core in bf16 as the plan lays it out, and FSDP2 in float32, which is also another
+implementation (transformers' model) to hold Megatron's against.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from artifacts.catalog import models
 from artifacts.plan import pipeline_layout
 from stages.train.engines.verl.environment import environment
+from stages.train.engines.verl.ranks import pieces
 from stages.train.toy_model import build_toy_model
+from tests.stages.train.support import strategy
 
 pytestmark = pytest.mark.engine
 
-RANK = Path(__file__).parent / "engine_rank.py"
-TOLERANCE = 2e-3
-"""bf16: what summing in another order may change."""
+ROOT = Path(__file__).parents[3]
+MODEL, LAYERS, SEQUENCES = "tiny-qwen3", 4, 16
+BF16 = 2e-3
+"""Megatron in bf16: what rounding, and summing in another order, may change."""
+FLOAT32 = 1e-4
 
-LAYOUTS = {
+MEGATRON: dict[str, dict[str, Any]] = {
+    "dp2": {"shares": [8, 8]},
     "dp2, shares 11 and 5": {"shares": [11, 5]},
-    "pp2, layers 3 and 1": {"pp": 2, "layers": [3, 1]},
+    "dp3, shares 9, 4 and 3, micro-batches that do not divide them": {"shares": [9, 4, 3], "micro": 2},
+    "dp4, shares 7, 4, 3 and 2": {"shares": [7, 4, 3, 2]},
+    "pp2": {"layers": [2, 2]},
+    "pp2, layers 3 and 1": {"layers": [3, 1]},
+    "pp2, layers 1 and 3": {"layers": [1, 3]},
+    "pp3, layers 1, 2 and 1": {"layers": [1, 2, 1]},
+    "pp4": {"layers": [1, 1, 1, 1]},
     "tp2": {"tp": 2},
-    "pp2 and dp2, both uneven": {"pp": 2, "layers": [1, 3], "shares": [12, 4]},
+    "tp2 and pp2, layers 3 and 1": {"tp": 2, "layers": [3, 1]},
+    "tp2 and dp2, shares 10 and 6": {"tp": 2, "shares": [10, 6]},
+    "pp2 and dp2, both uneven": {"layers": [1, 3], "shares": [12, 4]},
+    "pp2 and dp2, both uneven, micro-batches that do not divide the shares": {"layers": [3, 1], "shares": [11, 5], "micro": 3},
+    "tp2, pp2 and dp2, both uneven": {"tp": 2, "layers": [3, 1], "shares": [11, 5]},
 }
+# FSDP2 gathers weights for every micro-batch: all replicas must make equally many.
+FSDP2: dict[str, dict[str, Any]] = {
+    "dp2": {"shares": [8, 8]},
+    "dp2, shares 12 and 4": {"shares": [12, 4], "micro": 3},
+    "dp2, shares 11 and 5, one micro-batch": {"shares": [11, 5], "micro": 11},
+    "dp3, shares 8, 6 and 2": {"shares": [8, 6, 2]},
+    "dp4, shares 8, 4, 2 and 2": {"shares": [8, 4, 2, 2]},
+    "dp4 sharded in twos, shares 6, 6, 2 and 2": {"shares": [6, 6, 2, 2], "micro": 3, "sharded_over": 2},
+}
+
+Figures = list[dict[str, float]]
+
+
+class Ranks:
+    """Runs one layout after another on one backend; the process that forks their ranks lives as long as this module's tests."""
+
+    def __init__(self, backend: str, workdir: Path, model: Path) -> None:
+        self._settings = {"backend": backend, "workdir": str(workdir), "model": str(model), "vocab": models()[MODEL].vocab}
+        self._errors = workdir / "stderr.txt"
+        with self._errors.open("w") as stderr:
+            self._server = subprocess.Popen([sys.executable, "-m", "tests.stages.train.engine_ranks", backend], cwd=ROOT, text=True,
+                                            env={**os.environ, **environment(workdir)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=stderr)
+
+    def train(self, *, tp: int = 1, layers: list[int] | None = None, shares: list[int] | None = None, micro: int = 4,
+              sharded_over: int = -1) -> Figures:
+        layers, shares = layers or [LAYERS], shares or [SEQUENCES]
+        plan = strategy([f"d{i}" for i in range(len(shares) * len(layers) * tp)], dp=len(shares), pp=len(layers), tp=tp, layers=layers,
+                        shares=shares, micro=micro)
+        each = [-(-share // pieces(plan)) for share in shares]  # as the workers size them: equally many on all replicas
+        layout = {"pp": len(layers), "tp": tp, "layout": pipeline_layout(layers), "shares": shares, "micro": each, "sharded_over": sharded_over}
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write(json.dumps({**self._settings, **layout}) + "\n")
+        self._server.stdin.flush()
+        line = self._server.stdout.readline()
+        assert line.startswith("FOUND "), line.replace("\\n", "\n") or self._errors.read_text()[-3000:]
+        found: Figures = json.loads(line.removeprefix("FOUND "))
+        return found
+
+    def end(self) -> None:
+        self._server.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_toy_model(models()["tiny-qwen3"], ["3 + 4 = 7"], seed=0, max_positions=64, cache=tmp_path_factory.mktemp("models"))
+    return build_toy_model(models()[MODEL], ["3 + 4 = 7"], seed=0, max_positions=64, cache=tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
-def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
-    return run_layout(model, tmp_path_factory.mktemp("alone"))
+def megatron(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks("megatron", tmp_path_factory.mktemp("megatron"), model)
+    yield ranks
+    ranks.end()
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_loss_and_gradient_norm_agree(name: str, model: Path, alone: list[dict[str, float]], tmp_path: Path) -> None:
-    found = run_layout(model, tmp_path, **LAYOUTS[name])
-    assert len(found) == len(alone) == 2
-    for step, (here, there) in enumerate(zip(found, alone, strict=True)):
-        assert here["loss"] == pytest.approx(there["loss"], rel=TOLERANCE, abs=TOLERANCE), f"loss of step {step}"
-        assert here["grad_norm"] == pytest.approx(there["grad_norm"], rel=TOLERANCE), f"gradient norm of step {step}"
-    assert alone[0]["grad_norm"] > 0.1 and alone[0]["grad_norm"] != alone[1]["grad_norm"], "the batch trains nothing"
+@pytest.fixture(scope="module")
+def fsdp2(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks("fsdp2", tmp_path_factory.mktemp("fsdp2"), model)
+    yield ranks
+    ranks.end()
 
 
-def run_layout(model: Path, workdir: Path, *, pp: int = 1, tp: int = 1, layers: list[int] | None = None, shares: list[int] | None = None,
-               micro: int = 4) -> list[dict[str, float]]:
-    """Start one process a rank and return what the rank with the outputs printed."""
-    shares = shares or [16]
-    world = len(shares) * pp * tp
-    settings = workdir / "settings.json"
-    settings.write_text(json.dumps({"model": str(model), "pp": pp, "tp": tp, "layout": pipeline_layout(layers or [4]), "shares": shares,
-                                    "micro": micro, "vocab": 512}), encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {**os.environ, **environment(workdir), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
-    ranks = [subprocess.Popen([sys.executable, str(RANK), str(settings)], env={**common, "RANK": str(rank)}, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(world)]
-    try:
-        outputs = [rank.communicate(timeout=240) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(err[-2000:] for _, err in outputs)
-    lines = [line for out, _ in outputs for line in out.splitlines() if line.startswith("FOUND ")]
-    assert len(lines) == 1
-    return json.loads(lines[0].removeprefix("FOUND "))
+@pytest.fixture(scope="module")
+def megatron_alone(megatron: Ranks) -> Figures:
+    return megatron.train()
+
+
+@pytest.fixture(scope="module")
+def fsdp2_alone(fsdp2: Ranks) -> Figures:
+    return fsdp2.train()
+
+
+@pytest.mark.parametrize("name", MEGATRON)
+def test_megatron_in_bf16(name: str, megatron: Ranks, megatron_alone: Figures) -> None:
+    agree(megatron.train(**MEGATRON[name]), megatron_alone, BF16)
+
+
+@pytest.mark.parametrize("name", FSDP2)
+def test_fsdp2_in_float32(name: str, fsdp2: Ranks, fsdp2_alone: Figures) -> None:
+    agree(fsdp2.train(**FSDP2[name]), fsdp2_alone, FLOAT32)
+
+
+def test_the_two_engines_compute_the_same(megatron_alone: Figures, fsdp2_alone: Figures) -> None:
+    agree(megatron_alone, fsdp2_alone, BF16)
+
+
+def test_the_batch_trains_the_model(megatron_alone: Figures) -> None:
+    """Otherwise agreement means nothing."""
+    first, second = megatron_alone
+    assert first["grad_norm"] > 0.1 and abs(first["grad_norm"] - second["grad_norm"]) > 10 * BF16 * first["grad_norm"]
+    assert abs(first["loss"] - second["loss"]) > 10 * BF16
+
+
+def agree(found: Figures, expected: Figures, tolerance: float) -> None:
+    assert len(found) == len(expected) == 2
+    for step, (here, there) in enumerate(zip(found, expected, strict=True)):
+        assert here["loss"] == pytest.approx(there["loss"], rel=tolerance, abs=tolerance), f"loss of step {step}"
+        assert here["grad_norm"] == pytest.approx(there["grad_norm"], rel=tolerance), f"gradient norm of step {step}"
