@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,10 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from artifacts.calibration import Calibration
 from artifacts.deployment import Deployment
-from artifacts.errors import InputError
+from artifacts.errors import InfeasiblePlan, InputError
 from artifacts.invocation import StageRequest
-from artifacts.job import Job, load_job
+from artifacts.job import load_job
 from artifacts.manifest import Manifest, Producer, VersionRef
 from artifacts.plan import Plan
 from artifacts.prediction import Prediction
@@ -24,7 +25,6 @@ from artifacts.store import Store, open_store
 from artifacts.throughput import Throughput
 from artifacts.topology import Topology
 from artifacts.version import hetrl_version
-from flows.budget import schedule_parameters
 from flows.cli.progress import StageProgress
 from flows.cluster import profile_parameters
 from flows.graph import FILE, MAKER, StageName
@@ -48,23 +48,7 @@ def profile(cluster: str = typer.Option("local", "--cluster", help="local, ray:a
 
     Example: hetrl profile --cluster local --out out/
     """
-    _run("profile", {}, profile_parameters(cluster), out, runner, as_json)
-
-
-def schedule(topology: Path = TOPOLOGY, job: Path = JOB, out: Path = OUT,
-             calibration: Path = typer.Option(None, "--calibration", help="calibration.json"),
-             solver: str = typer.Option("auto", "--solver", help="auto, sha-ea or random."),
-             budget: str = typer.Option("", "--budget", help="Seconds (10s) or plan evaluations (5000)."),
-             seed: int = typer.Option(0, "--seed", help="Seed of the search."), overrides: list[str] = SET,
-             runner: str = RUNNER, as_json: bool = JSON) -> None:
-    """Find the best plan for a job on a topology: plan, prediction, search, report.
-
-    Example: hetrl schedule --topology out/topology.json --job infra/jobs/tiny-grpo.yaml --out out/
-    """
-    inputs: dict[str, Any] = {"job": _job(job, overrides), "topology": Topology.read(topology)}
-    if calibration:
-        inputs["calibration"] = Calibration.read(calibration)
-    _run("schedule", inputs, schedule_parameters(solver=solver, budget=budget, seed=seed), out, runner, as_json)
+    run_stage("profile", {}, profile_parameters(cluster), out, runner, as_json)
 
 
 def deploy(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN, out: Path = OUT, overrides: list[str] = SET,
@@ -73,8 +57,8 @@ def deploy(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN, out: P
 
     Example: hetrl deploy --topology out/topology.json --job infra/jobs/tiny-grpo.yaml --plan out/plan.json --out out/
     """
-    inputs = {"job": _job(job, overrides), "topology": Topology.read(topology), "plan": Plan.read(plan)}
-    _run("deploy", inputs, {}, out, runner, as_json)
+    inputs = {"job": load_job(str(job), overrides), "topology": Topology.read(topology), "plan": Plan.read(plan)}
+    run_stage("deploy", inputs, {}, out, runner, as_json)
 
 
 def train(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN,
@@ -84,9 +68,9 @@ def train(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN,
 
     Example: hetrl train --topology out/topology.json --job J.yaml --plan out/plan.json --deployment out/deployment.json --out out/
     """
-    inputs = {"job": _job(job, overrides), "topology": Topology.read(topology), "plan": Plan.read(plan),
+    inputs = {"job": load_job(str(job), overrides), "topology": Topology.read(topology), "plan": Plan.read(plan),
               "deployment": Deployment.read(deployment)}
-    _run("train", inputs, {}, out, runner, as_json)
+    run_stage("train", inputs, {}, out, runner, as_json)
 
 
 def validate(folder: Path = typer.Option(..., "--from", help="Folder with the documents of the stages before, as --out made them."),
@@ -96,14 +80,10 @@ def validate(folder: Path = typer.Option(..., "--from", help="Folder with the do
     Example: hetrl validate --from out/ --job infra/jobs/tiny-grpo.yaml --out out/
     """
     log = folder / FILE["throughput"]
-    inputs: dict[str, Any] = {"job": _job(job, overrides), "throughput": Throughput.from_jsonl(_bytes(log), where=str(log))}
+    inputs: dict[str, Any] = {"job": load_job(str(job), overrides), "throughput": Throughput.from_jsonl(_bytes(log), where=str(log))}
     for cls in (Topology, Plan, Prediction, Search, Deployment):
         inputs[cls.artifact] = cls.read(folder / FILE[cls.artifact])
-    _run("validate", inputs, {}, out, runner, as_json)
-
-
-def _job(path: Path, overrides: list[str]) -> Job:
-    return load_job(str(path), overrides)
+    run_stage("validate", inputs, {}, out, runner, as_json)
 
 
 def _bytes(path: Path) -> bytes:
@@ -113,7 +93,13 @@ def _bytes(path: Path) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror}", fix="check the path") from None
 
 
-def _run(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], out: Path, runner: str, as_json: bool) -> None:
+def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], out: Path, runner: str, as_json: bool, *,
+              while_running: Callable[[Path], AbstractContextManager[None]] = lambda workdir: nullcontext()) -> dict[str, Any]:
+    """Run one stage on documents, copy what it made to ``out``, and return its summary with the paths of the files.
+
+    ``while_running`` is entered around the stage, with its work folder. With ``as_json`` the summary is the last line on standard output,
+    also where no plan is feasible.
+    """
     started = datetime.now(UTC)
     launched = make_runner(runner)
     with tempfile.TemporaryDirectory(prefix="hetrl-") as scratch:
@@ -121,15 +107,21 @@ def _run(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], o
         store = open_store(url, pipeline="files")
         request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=_put(store, inputs), parameters=parameters,
                                run_id=Path(scratch).name, runner=runner, workdir=str(Path(scratch) / "work"))
-        with StageProgress(stage, console) as progress:
-            done = launched.run(request, on_event=lambda event: progress.on_event(stage, event))
-            seconds = (datetime.now(UTC) - started).total_seconds()
-            progress.finish(StepResult(stage, "", False, seconds, str(out), done.outcome.summary))
+        try:
+            with StageProgress(stage, console) as progress, while_running(Path(request.workdir)):
+                done = launched.run(request, on_event=lambda event: progress.on_event(stage, event))
+                seconds = (datetime.now(UTC) - started).total_seconds()
+                progress.finish(StepResult(stage, "", False, seconds, str(out), done.outcome.summary))
+        except InfeasiblePlan as error:
+            if as_json:
+                typer.echo(json.dumps({"feasible": False, "violations": error.details.get("violations", []), "fix": error.fix}))
+            raise
         manifest = store.manifest(VersionRef(stage=stage, version="out"))
         _export(store, manifest, out)
+    made = {Path(name).stem if name.endswith((".json", ".jsonl")) else name: str(out / name) for name in manifest.files}
     if as_json:
-        made = {Path(name).stem if name.endswith((".json", ".jsonl")) else name: str(out / name) for name in manifest.files}
         typer.echo(json.dumps(done.outcome.summary | made))
+    return done.outcome.summary | made
 
 
 def _put(store: Store, inputs: dict[str, Any]) -> dict[str, VersionRef]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from artifacts.calibration import Calibration
+from artifacts.errors import InfeasiblePlan
 from artifacts.job import Job
 from artifacts.plan import Plan
 from artifacts.prediction import Prediction
@@ -79,6 +80,8 @@ def solve(
     else:
         run = _run(problem, parameters, warm, on_progress)
     price = run.evaluator.best
+    if price is None and run.interrupted:
+        raise InfeasiblePlan("the search was stopped before it had found a plan that fits", fix="let it run longer")
     if price is None:
         raise infeasible(why_nothing_fits(run.evaluator))
     return _solution(problem, run, price, front, parameters=parameters, calibration_version=calibration_version)

@@ -7,7 +7,7 @@ from typing import Any
 from artifacts.calibration import Calibration
 from artifacts.job import Job
 from artifacts.plan import Plan
-from artifacts.search import Level, Search
+from artifacts.search import Search
 from artifacts.topology import Topology
 from artifacts.units import show_seconds
 from stages.contract import StageContext
@@ -41,7 +41,7 @@ def run(context: StageContext) -> dict[str, Any]:
         }
     warm = [plan for _, plan in context.read_context(Plan)][:3]
     context.log(f"planning {job.name} on {len(topology.devices)} devices" + (f", starting from {len(warm)} earlier plans" if warm else ""))
-    space = _explained(context, job, topology, calibration) if parameters.explain else []
+    space = search_space(job, topology, calibration) if parameters.explain else []
     stop_file = context.workdir / parameters.stop_file if parameters.stop_file else None
 
     def progress(done: float, total: float, best: float | None) -> None:
@@ -56,15 +56,7 @@ def run(context: StageContext) -> dict[str, Any]:
     context.write(solution.prediction)
     context.write(search)
     _write_report(context, job, topology, solution, search)
-    return summary(solution)
-
-
-def _explained(context: StageContext, job: Job, topology: Topology, calibration: Calibration | None) -> list[Level]:
-    space = search_space(job, topology, calibration)
-    for level in space:
-        count = level.count if 0 < len(level.count) <= 20 else f"{'' if level.exact else 'at least '}10^{level.log10:.1f}"
-        context.log(f"search space, {level.name}: {count}")
-    return space
+    return summary(solution) | ({"space": [level.model_dump() for level in space]} if space else {})
 
 
 def summary(solution: Solution) -> dict[str, Any]:
