@@ -80,6 +80,16 @@ class Part(Strict):
     source: str = Field(min_length=1)
 
 
+class SizedRates(Strict):
+    """Rates of a catalogue part by size: TFLOP/s by width, then by rows (``tokens``); GB/s."""
+
+    tokens: list[int]
+    gemm_tflops: dict[int, list[float]]
+    weight_read_gb_per_s: float
+    allreduce_gb_per_s: dict[int, float]
+    source: str = Field(min_length=1)
+
+
 @cache
 def runs() -> tuple[Run, ...]:
     return tuple(Run.model_validate(entry) for entry in _load("runs.yaml"))
@@ -91,8 +101,13 @@ def own_parts() -> dict[str, Part]:
 
 
 @cache
+def sized_rates() -> dict[str, SizedRates]:
+    return {name: SizedRates.model_validate(fields) for name, fields in _load("rates.yaml").items()}
+
+
+@cache
 def known_models() -> dict[str, ModelSpec]:
-    """Models of the catalogue and of ``models.yaml``; names of GPT models as spaces-free ones, as a Name must be."""
+    """Models of the catalogue and of ``models.yaml``."""
     own = {name: ModelSpec.model_validate({"name": _safe(name), **fields}) for name, fields in _load("models.yaml").items()}
     return dict(models()) | own
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from artifacts.catalog.gpus import gpu_by_name
-from artifacts.topology import ClusterRef, Device, Link, Machine, Measured, Topology
+from artifacts.topology import ClusterRef, ComputePoint, Device, Link, Machine, Measured, Topology
 from artifacts.units import GIB
 from stages.profile import rates
-from tests.benchmarks.published.facts import Run, own_parts
+from tests.benchmarks.published.facts import Run, SizedRates, own_parts, sized_rates
 
 HOST_BYTES = 2048 * GIB
 PCIE_BYTES_PER_S = 32e9
@@ -53,8 +53,12 @@ def _device(part: str, machine: str, place: int, room: int) -> Device:
             memory_bandwidth_bytes_per_s=Measured(value=found.memory_gb_per_s * 1e9 * rates.ASSUMED_MEMORY, provenance="assumed"),
             host_bandwidth_bytes_per_s=Measured(value=PCIE_BYTES_PER_S * rates.ASSUMED_LINK, provenance="assumed"),
         )
-    gpu = gpu_by_name(part, where="runs.yaml")
+    gpu, sized = gpu_by_name(part, where="runs.yaml"), sized_rates().get(part)
     compute, reads, memory = rates.achieved_flops(gpu), rates.memory_bandwidth(gpu), gpu.memory_bytes
+    if sized is not None:
+        best = max(max(row) for row in sized.gemm_tflops.values())
+        compute = Measured(value=best * 1e12, provenance="measured", source=sized.source)
+        reads = Measured(value=sized.weight_read_gb_per_s * 1e9, provenance="measured", source=sized.source)
     assert compute is not None and reads is not None and memory is not None, f"{part}: rates are not known"
     return Device(
         id=name,
@@ -66,9 +70,16 @@ def _device(part: str, machine: str, place: int, room: int) -> Device:
         memory_bytes=memory * room,
         peak_flops_per_s=rates.peak_flops(gpu),
         achieved_flops_per_s=compute,
+        compute_curve=_curve(sized) if sized else [],
         memory_bandwidth_bytes_per_s=reads,
         host_bandwidth_bytes_per_s=rates.host_bandwidth(gpu),
     )
+
+
+def _curve(sized: SizedRates) -> list[ComputePoint]:
+    table = sized.gemm_tflops.items()
+    points = [(t, width, rate) for width, row in table for t, rate in zip(sized.tokens, row, strict=True)]
+    return [ComputePoint(tokens=t, width=width, flops_per_s=rate * 1e12) for t, width, rate in points]
 
 
 def _inside(part: str, ring: int) -> tuple[float, float]:
@@ -79,9 +90,9 @@ def _inside(part: str, ring: int) -> tuple[float, float]:
         rate = by_size[min(by_size, key=lambda n: (n < ring, abs(n - ring)))] if by_size else whole
         return found.latency_us * 1e-6, rate * 1e9
     gpu = gpu_by_name(part, where="runs.yaml")
-    measured = gpu.measured.allreduce_gb_per_s.get(ring) if gpu.measured else None
-    link = rates.link_bandwidth(gpu)
+    sized, link = sized_rates().get(part), rates.link_bandwidth(gpu)
     assert link is not None, f"{part}: link rate is not known"
+    measured = sized.allreduce_gb_per_s.get(ring) if sized else None
     return rates.link_latency_s(gpu), measured * 1e9 if measured else link.value
 
 

@@ -1,100 +1,128 @@
-"""The number a row prints, predicted by the cost model."""
+"""The number a row prints, predicted: by ``price_plan`` alone, with the terms that the kernel lacks, and by the published model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 from stages.schedule.cost.iteration import PlanPrice
 from stages.schedule.cost.paper import paper_price
 from stages.schedule.documents import price_plan
+from tests.benchmarks.published.operators import ALL_REDUCES_OF_A_LAYER, NO_CONTEXT
 from tests.benchmarks.published.rows import Row
-from tests.benchmarks.published.scenario import Scenario, build_scenario
+from tests.benchmarks.published.scenario import Scenario, build_scenario, one_step_off
 from tests.benchmarks.published.selection import kind_of
+from tests.benchmarks.published.serving import rollout_terms
 from tests.benchmarks.published.terms import extra_terms
 
 TASKS = {
     "iteration": "actor_training",
+    "gen": "rollout",
     "old_log_prob": "actor_log_prob",
     "ref_log_prob": "reference_inference",
     "values": "critic_inference",
     "update_critic": "critic_training",
     "update_actor": "actor_training",
+    "generation_throughput": "rollout",
 }
+"""Phase of a row → the task it times. verl's gen has the weight update in it."""
+
+Terms = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """Seconds by task, as the kernel prices them and by the published model; the whole iteration; terms of the row's own task."""
+class Prediction:
+    """Numbers in the row's own unit; ``paper`` None where the published model has no such quantity."""
 
-    seconds: float
-    paper: float
-    terms: dict[str, float] = field(default_factory=dict)
-    extra: dict[str, float] = field(default_factory=dict)
+    row: Row
+    kernel: float
+    model: float
+    paper: float | None
+
+    def error(self, predicted: float) -> float:
+        """Relative to the measured number."""
+        return predicted / self.row.value - 1.0
+
+    @property
+    def slowdown(self) -> float:
+        """Measured time over predicted: what a factor is fitted to."""
+        return self.model / self.row.value if is_rate(self.row) else self.row.value / self.model
+
+    def calibrated(self, factor: float) -> float:
+        """``model`` with every predicted time multiplied by ``factor``."""
+        return self.model / factor if is_rate(self.row) else self.model * factor
 
 
-def predict(row: Row) -> Predicted:
-    """Seconds that the row's quantity takes."""
+@cache
+def predict(row: Row) -> Prediction:
+    """The prediction of a scored row."""
     scenario = build_scenario(row)
+    price = _price(scenario)
+    kernel, model = _seconds(scenario, price, with_terms=False), _seconds(scenario, price, with_terms=True)
+    if kind_of(row)[1] == "decode attention":
+        empty = build_scenario(row, context=NO_CONTEXT)
+        bare = _price(empty)
+        kernel -= _seconds(empty, bare, with_terms=False)
+        model -= _seconds(empty, bare, with_terms=True)
+    paper = _paper_seconds(scenario, price)
+    return Prediction(
+        row=row,
+        kernel=_printed(scenario, kernel),
+        model=_printed(scenario, model),
+        paper=_printed(scenario, paper) if paper else None,
+    )
+
+
+def is_rate(row: Row) -> bool:
+    return "tokens/s" in row.unit
+
+
+def _price(scenario: Scenario) -> PlanPrice:
     price = price_plan(scenario.problem, scenario.plan)
-    assert price is not None, f"row {row.number}: the plan has no price"
-    seconds, terms = _seconds(scenario, price)
-    return Predicted(seconds=seconds, paper=_paper(scenario, price), terms=terms, extra=_extra(scenario, price))
+    assert price is not None, f"row {scenario.row.number}: the plan cannot be priced"
+    return price
 
 
-def _seconds(scenario: Scenario, price: PlanPrice) -> tuple[float, dict[str, float]]:
-    prices = {name: p for group in price.groups for name, p in group.prices.items()}
-    phase = scenario.row.phase
-    if phase in ("gen", "generation_throughput"):
-        terms = prices["rollout"].terms | ({"weight update": price.weight_update_s} if phase == "gen" else {})
-    elif phase == "first_token_latency":
-        terms = {"prefill": prices["rollout"].terms["prefill"]}
-    elif phase in TASKS:
-        terms = prices[TASKS[phase]].terms
-    else:
-        terms = {name: p.time_s for name, p in prices.items()} | {"weight update": price.weight_update_s}
-        return price.iteration_s, terms
-    return sum(terms.values()), terms
+def _seconds(scenario: Scenario, price: PlanPrice, *, with_terms: bool) -> float:
+    row, phase = scenario.row, scenario.row.phase
+
+    def terms(task: str) -> Terms:
+        base = next(group.prices[task] for group in price.groups if task in group.prices).terms
+        extra = {} if not with_terms else rollout_terms(scenario, price) if task == "rollout" else extra_terms(scenario, task, base)
+        return {**base, **{f"+{name}": seconds for name, seconds in extra.items()}}
+
+    if kind_of(row)[1] == "all-reduce":
+        return terms("reference_inference")["tp"] / ALL_REDUCES_OF_A_LAYER
+    if kind_of(row)[1] == "decode attention":
+        return sum(seconds for name, seconds in terms("rollout").items() if name in ("decode", "tail", "+decode attention"))
+    if phase == "first_token_latency":
+        return sum(seconds for name, seconds in terms("rollout").items() if name in ("prefill", "+activations"))
+    if phase in TASKS:
+        return sum(terms(TASKS[phase]).values()) + (price.weight_update_s if phase == "gen" else 0.0)
+    tasks = {name: sum(terms(name).values()) for group in price.groups for name in group.prices}
+    rollout, rest = tasks["rollout"], sum(seconds for name, seconds in tasks.items() if name != "rollout")
+    return (max(rollout, rest) if one_step_off(row) else rollout + rest) + price.weight_update_s
 
 
-def _paper(scenario: Scenario, price: PlanPrice) -> float:
+def _paper_seconds(scenario: Scenario, price: PlanPrice) -> float | None:
+    row, phase = scenario.row, scenario.row.phase
+    if kind_of(row)[0] == "operator":
+        return None
     paper = paper_price(scenario.problem, price.groups)
-    phase = scenario.row.phase
-    if phase in ("gen", "generation_throughput", "first_token_latency"):
-        terms = paper.tasks["rollout"].terms
-        return terms["compute"] if phase == "first_token_latency" else sum(terms.values())
+    if phase == "first_token_latency":
+        return paper.tasks["rollout"].terms["compute"]
     if phase == "old_log_prob":
         return paper.tasks["reference_inference"].time_s
     return paper.tasks[TASKS[phase]].time_s if phase in TASKS else paper.iteration_s
 
 
-def printed(row: Row, seconds: float, scenario: Scenario | None = None) -> float:
+def _printed(scenario: Scenario, seconds: float) -> float:
     """``seconds`` in the row's own unit."""
+    row, work = scenario.row, scenario.problem.work
     if row.unit == "ms":
         return seconds * 1e3
-    if row.phase == "generation_throughput":
-        assert row.prompts and row.response_len and row.n_gpus
-        return row.prompts * row.response_len / seconds / row.n_gpus
-    if row.phase == "step_throughput":
-        work = (scenario or build_scenario(row)).problem.work
-        assert row.n_gpus
-        return work.sequences * work.sequence_tokens / seconds / row.n_gpus
-    return seconds
-
-
-__all__ = ["Predicted", "kind_of", "predict", "printed"]
-
-
-def _extra(scenario: Scenario, price: PlanPrice) -> dict[str, float]:
-    phase = scenario.row.phase
-    if phase in ("gen", "generation_throughput"):
-        return extra_terms(scenario, "rollout")
-    if phase == "first_token_latency":
-        return {}
-    if phase in TASKS:
-        return extra_terms(scenario, TASKS[phase])
-    found = {}
-    for g in price.groups:
-        for name in g.prices:
-            for k, v in extra_terms(scenario, name).items():
-                found[f"{name}.{k}"] = v
-    return found
+    if not is_rate(row):
+        return seconds
+    assert row.n_gpus is not None
+    tokens = work.response_mean if row.phase == "generation_throughput" else work.sequence_tokens
+    return work.sequences * tokens / seconds / row.n_gpus

@@ -47,7 +47,7 @@ class Row:
     def text(self) -> str:
         """What a person may call the row: model, GPUs, cut."""
         cut = "×".join("?" if n is None else str(n) for n in (self.dp, self.pp, self.tp))
-        return f"{self.model}, {self.n_gpus or '?'} × {self.gpu}, {cut}"
+        return ", ".join(part for part in (self.model, f"{self.n_gpus or '?'} × {self.gpu}", cut) if part)
 
 
 @cache

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass, replace
 
 from artifacts.catalog.engines import EngineCapability
-from artifacts.job import Batch, Engine, Job, Lengths
+from artifacts.job import Batch, Engine, Job, Lengths, TaskName
 from artifacts.model_spec import ModelSpec
 from artifacts.plan import Group, Plan, Strategy
 from artifacts.topology import Topology
 from stages.schedule.problem import Problem, build_problem
 from tests.benchmarks.published.facts import Run, known_models, run_of
 from tests.benchmarks.published.fleet import build_topology
+from tests.benchmarks.published.operators import operator_lengths, operator_model
 from tests.benchmarks.published.rows import Row
 from tests.benchmarks.published.selection import kind_of
 
@@ -49,14 +50,16 @@ class Shape:
     asynchronous: bool
 
 
-def build_scenario(row: Row) -> Scenario:
-    """The run of a scored row."""
+def build_scenario(row: Row, *, context: int = 0) -> Scenario:
+    """The run of a scored row. ``context`` replaces the tokens of its prompts."""
     run = run_of(row)
     assert run is not None
     shape = shape_of(row, run)
+    if context:
+        shape = replace(shape, prompt=Lengths(mean=context, max=context))
     trainers = shape.train[0] * shape.train[1] * shape.train[2]
-    ring = shape.rollout_tp if kind_of(row)[0] == "decode" else shape.train[2] if shape.train[2] > 1 else min(trainers, run.gpus_per_machine)
-    alone = kind_of(row)[0] == "decode"
+    ring = shape.rollout_tp if serves(row) else shape.train[2] if shape.train[2] > 1 else min(trainers, run.gpus_per_machine)
+    alone = serves(row)
     topology = build_topology(run, gpus=shape.gpus + alone, ring=ring)
     job = _job(row, run, shape)
     problem = build_problem(job, topology)
@@ -64,16 +67,26 @@ def build_scenario(row: Row) -> Scenario:
     return Scenario(row=row, run=run, problem=problem, plan=_plan(job, run, shape, topology, alone=alone))
 
 
+def one_step_off(row: Row) -> bool:
+    return "1-step off" in row.notes
+
+
+def serves(row: Row) -> bool:
+    """Whether the row is of a serving engine without training."""
+    kind, phase = kind_of(row)
+    return kind == "decode" or phase == "decode attention"
+
+
 def shape_of(row: Row, run: Run) -> Shape:
     assert row.n_gpus is not None and row.tp is not None and row.pp is not None
     responses = run.responses_per_prompt or row.responses
-    asynchronous = "1-step off" in row.notes
+    asynchronous = one_step_off(row)
     trainers = row.n_gpus // 2 if asynchronous else row.n_gpus
     rollout_tp = run.rollout_tp or row.tp
-    train = (1, 1, 1) if kind_of(row)[0] == "decode" else (trainers, 1, 1) if run.fsdp else (trainers // (row.pp * row.tp), row.pp, row.tp)
+    train = (1, 1, 1) if serves(row) else (trainers, 1, 1) if run.fsdp else (trainers // (row.pp * row.tp), row.pp, row.tp)
     prompt, response = _lengths(row, run)
     return Shape(
-        model=known_models()[row.model],
+        model=operator_model(row) if kind_of(row)[0] == "operator" else known_models()[row.model],
         prompts=(row.prompts or 1) // (run.responses_per_prompt or 1),
         responses=responses,
         prompt=prompt,
@@ -86,6 +99,8 @@ def shape_of(row: Row, run: Run) -> Shape:
 
 
 def _lengths(row: Row, run: Run) -> tuple[Lengths, Lengths]:
+    if kind_of(row)[0] == "operator":
+        return operator_lengths(row)
     if kind_of(row)[0] == "training iteration":
         assert row.prompt_len is not None
         half = row.prompt_len // 2
@@ -120,9 +135,13 @@ def _micro(row: Row, run: Run) -> int:
 
 
 def _engine(engine: EngineCapability, run: Run) -> EngineCapability:
-    """The pipeline's own engine, with what the run's did otherwise. Its batch did run, so no memory is kept back."""
+    """The pipeline's own engine, with what the run's did otherwise. A compiled runtime is given the batch of the row, which did fit."""
     rollout = engine.rollout.model_copy(update={"sequences_in_flight": run.in_flight or (256 if run.serving != "runtime" else 100_000)})
-    memory = engine.memory.model_copy(update={"reserve": 0.0, "per_rank_bytes": 0, "generation_bytes": 0}) if run.serving == "runtime" else engine.memory
+    memory = (
+        engine.memory.model_copy(update={"reserve": 0.0, "per_rank_bytes": 0, "generation_bytes": 0})
+        if run.serving == "runtime"
+        else engine.memory
+    )
     return engine.model_copy(
         update={
             "optimizer_sharded": run.optimizer_sharded,
@@ -143,24 +162,31 @@ def _plan(job: Job, run: Run, shape: Shape, topology: Topology, *, alone: bool) 
     generators = ids[: len(ids) - len(trainers)] if apart else ids
     sequences = shape.prompts * shape.responses
     layers = run.layers or _equal(shape.model.layers, pp)
-    tasks = {"rollout": _rollout(shape, generators, sequences)}
+    tasks: dict[TaskName, Strategy] = {"rollout": _rollout(shape, generators, sequences)}
     for task in job.tasks():
         if task != "rollout":
-            micro = {"critic_training": run.critic_micro, "actor_training": 0}.get(task, run.log_prob_micro) or job.batch.micro_batch_sequences
+            own = {"critic_training": run.critic_micro, "actor_training": run.micro}.get(task, run.log_prob_micro)
             tasks[task] = Strategy(
                 dp=dp,
                 pp=pp,
                 tp=tp,
                 layers=layers,
-                ranks=trainers,
+                ranks=_ranks(trainers, dp, pp, tp, megatron=not run.machines),
                 local_batch_sequences=[sequences // dp] * dp,
-                micro_batch_sequences=min(micro, sequences // dp),
+                micro_batch_sequences=min(own or job.batch.micro_batch_sequences, sequences // dp),
             )
     models = [t for t in tasks if t != "rollout"]
     groups = [Group(name="all", tasks=list(tasks), devices=ids)]
     if apart:
         groups = [Group(name="generation", tasks=["rollout"], devices=generators), Group(name="training", tasks=models, devices=trainers)]
     return Plan(job=job.identity(), topology_fingerprint=topology.fingerprint, groups=groups, tasks=tasks)
+
+
+def _ranks(devices: list[str], dp: int, pp: int, tp: int, *, megatron: bool) -> list[str]:
+    """Devices in the order of a Strategy. Megatron numbers its ranks shard, replica, stage; a run with machines named has them in order."""
+    if not megatron:
+        return devices
+    return [devices[(j * dp + i) * tp + k] for i in range(dp) for j in range(pp) for k in range(tp)]
 
 
 def _rollout(shape: Shape, devices: list[str], sequences: int) -> Strategy:

@@ -83,7 +83,11 @@ def second_reading(row: Row) -> str | None:
 
 
 def lengths_unknown(row: Row) -> str | None:
-    return "mean lengths known neither from the row nor from a log of the run" if "configured maxima" in row.notes and run_of(row) is None else None
+    return (
+        "mean lengths known neither from the row nor from a log of the run"
+        if "configured maxima" in row.notes and run_of(row) is None
+        else None
+    )
 
 
 def batch_unstated(row: Row) -> str | None:

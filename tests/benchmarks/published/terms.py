@@ -7,20 +7,19 @@ head size), a heads, S tokens of a sequence, w bytes an element, V vocabulary, H
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from artifacts.model_spec import ModelSpec
 from artifacts.plan import Strategy
 from artifacts.topology import Device
 from stages.schedule.problem import Problem
+from tests.benchmarks.published.facts import Run
 from tests.benchmarks.published.scenario import Scenario
 
-EAGER_LAYER_S = 0.023 / 28
-"""Host time of a layer when every kernel of a decode step is launched by Python: 22–23 ms a token for the 28 layers of Qwen2.5-7B in vLLM
-with enforce_eager on an A800, whose weights are read in 10 ms (vllm-project/vllm-omni issue 7960).
+LAUNCH_S = 23e-3 / 28
+"""Host time to launch the operations of a layer one by one: 23 ms a token in the 28 layers of Qwen2.5-7B under vLLM with enforce_eager on an
+A800, where reading the weights takes 10 (vllm-project/vllm-omni issue 7960). A backward pass is counted as a forward one.
 """
-SCHEDULING_S = 0.29 * 0.013
-"""Host time between two decode steps of vLLM: 29 % of 13 ms (Llama 3 8B on an H100; vLLM blog, 2024-09-05)."""
 
 SOFTMAX_FORWARD_BYTES = 30
 SOFTMAX_BACKWARD_BYTES = 14
@@ -32,37 +31,44 @@ def training_passes(problem: Problem) -> float:
     return 4.0 if problem.job.engine.recompute == "full" else 3.0
 
 
-def layer_elements(model: ModelSpec, *, tokens: float, tp: int, flash: bool, sequence_parallel: bool) -> float:
+def layer_elements(model: ModelSpec, *, tokens: float, tp: int, run: Run) -> float:
     """Elements that the operations of a layer beside its matrix multiplications read and write for one token, forward, on a shard.
 
     Whole on every shard: two norms (read, write) and two residual additions (read twice, write), 10·h. Divided: the activation function
-    of the MLP (3·f with its gate), the attention's input and output (2·q + 2·kv); without fused attention the scores of each head are
-    written, scaled and masked, made a softmax, dropped out and read again: 6.5 elements each, a·S a token.
+    of the MLP with its gate (3·f), the attention's input and output (2·q + 2·kv). Without fused attention the scores of each head are
+    written, scaled and masked, made a softmax, dropped out and read again: 6.5 elements each, a·S a token. A Hugging Face model under FSDP
+    runs each operation by itself: a norm goes to 32 bits and back (18·h), the gate is a pass of its own (5·f), rotary embeddings are a
+    negation, a concatenation, two products and a sum (10·q + 10·kv).
     """
     q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    whole = 10.0 * model.hidden / (tp if sequence_parallel else 1)
-    divided = 3.0 * model.intermediate + 2.0 * q + 2.0 * kv + (0.0 if flash else 6.5 * model.heads * tokens)
-    return whole + divided / tp
+    whole = (42.0 if run.fsdp else 10.0) * model.hidden / (tp if run.sequence_parallel else 1)
+    divided = 2.0 * q + 2.0 * kv + (5.0 * model.intermediate + 10.0 * (q + kv) if run.fsdp else 3.0 * model.intermediate)
+    return whole + (divided + (0.0 if run.flash else 6.5 * model.heads * tokens)) / tp
 
 
-def extra_terms(scenario: Scenario, task: str) -> dict[str, float]:
-    """Seconds by term that a task takes beside what the kernel prices. ``actor_log_prob`` is the actor's forward pass."""
-    if task == "rollout":
-        return rollout_terms(scenario)
-    strategy = scenario.plan.tasks["actor_training" if task == "actor_log_prob" else task]  # type: ignore[index]
+def extra_terms(scenario: Scenario, task: str, base: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by term that a training or inference task takes beside what the kernel prices. ``actor_log_prob``: the
+    actor's forward pass, in micro-batches of the reference's. ``base``: the kernel's own terms.
+    """
+    strategy = scenario.plan.tasks["reference_inference" if task == "actor_log_prob" else task]  # type: ignore[index]
     training = task.endswith("_training")
-    terms = {"activations": activations(scenario, strategy, training=training), "attention": unmasked(scenario, strategy, training=training)}
+    terms = {
+        "activations": activations(scenario, strategy, training=training),
+        "attention": unmasked(scenario, strategy, training=training),
+    }
     if not task.startswith("critic"):
         terms["softmax"] = softmax(scenario, strategy, training=training)
     if scenario.run.fsdp:
         terms["gathers"] = fsdp(scenario, strategy, training=training)
+    on_gpu = sum(terms.values()) + sum(s for name, s in base.items() if name not in ("dp", "optimizer", "offload"))
+    terms["launches"] = launches(scenario, strategy, training=training, priced=on_gpu)
     return {name: s for name, s in terms.items() if s}
 
 
 def activations(scenario: Scenario, strategy: Strategy, *, training: bool) -> float:
     problem, run, model = scenario.problem, scenario.run, scenario.job.model("actor")
     tokens = problem.work.sequence_tokens
-    elements = layer_elements(model, tokens=tokens, tp=strategy.tp, flash=run.flash, sequence_parallel=run.sequence_parallel)
+    elements = layer_elements(model, tokens=tokens, tp=strategy.tp, run=run)
     each = elements * problem.element_bytes * tokens * strategy.micro_batch_sequences * (training_passes(problem) if training else 1.0)
     return pipelined(problem, strategy, [n * each / slowest(d, "memory") for n, d in _stages(problem, strategy)], training=training)
 
@@ -103,11 +109,6 @@ def fsdp(scenario: Scenario, strategy: Strategy, *, training: bool) -> float:
     return problem.work.optimizer_steps * (count * (passes * gather + scatter) - gather - scatter)
 
 
-def rollout_terms(scenario: Scenario) -> dict[str, float]:
-    """What a decode step waits for beside memory, FLOPs and all-reduces."""
-    return {}
-
-
 def micro_batches(problem: Problem, strategy: Strategy, *, training: bool) -> int:
     """Micro-batches of one pipeline: of a mini-batch in training, of the batch in inference."""
     share = max(strategy.local_batch_sequences) // (problem.work.mini_batches if training else 1)
@@ -133,3 +134,9 @@ def _stages(problem: Problem, strategy: Strategy) -> list[tuple[int, list[Device
         names = [strategy.rank(i, j, k) for i in range(strategy.dp) for k in range(strategy.tp)]
         found.append((layers, [problem.topology.device(n) for n in names]))
     return found
+
+
+def launches(scenario: Scenario, strategy: Strategy, *, training: bool, priced: float) -> float:
+    """How much longer the host takes to launch all operations than the GPUs, priced so far, to run them."""
+    passes = 1.0 if not training else 3.0 if scenario.job.engine.recompute == "full" else 2.0
+    return max(0.0, pipelined(scenario.problem, strategy, [passes * n * LAUNCH_S for n in strategy.layers], training=training) - priced)
