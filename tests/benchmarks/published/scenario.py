@@ -175,7 +175,7 @@ def _plan(job: Job, run: Run, shape: Shape, topology: Topology, *, alone: bool) 
                 local_batch_sequences=[sequences // dp] * dp,
                 micro_batch_sequences=min(own or job.batch.micro_batch_sequences, sequences // dp),
             )
-    models = [t for t in tasks if t != "rollout"]
+    models: list[TaskName] = [t for t in tasks if t != "rollout"]
     groups = [Group(name="all", tasks=list(tasks), devices=ids)]
     if apart:
         groups = [Group(name="generation", tasks=["rollout"], devices=generators), Group(name="training", tasks=models, devices=trainers)]
