@@ -17,7 +17,7 @@ from artifacts.job import Job
 from artifacts.search import Level
 from artifacts.topology import Topology
 from stages.schedule.exact.cells import build_cells
-from stages.schedule.exact.columns import degrees
+from stages.schedule.exact.choices import degrees
 from stages.schedule.problem import Problem, build_problem
 from stages.schedule.search.space import Grouping, groupings, mask_of
 

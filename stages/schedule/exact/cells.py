@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
@@ -112,19 +112,37 @@ def vectors(problem: Problem, cells: Cells, tasks: tuple[str, ...]) -> Iterator[
             yield vector
 
 
-def sequences(vector: Vector, *, most: int) -> tuple[list[tuple[int, ...]], bool]:
+def sequences(cells: Cells, vector: Vector, *, most: int) -> tuple[list[tuple[int, ...]], bool]:
     """Orders in which a vector's devices may be dealt, as sequences of cells; and whether these are all there are.
 
-    All distinct orders while they are at most ``most``; else the cells one after the other, in every order of at most ``most``.
+    All distinct orders while they are at most ``most``; else the cells one after the other, in every order of at most ``most``. Of orders
+    that an exchange of equally filled equal machines makes from one another, one stands for all.
     """
     everything = _distinct(vector, most)
     if everything is not None:
-        return everything, True
+        return _unlike(cells, vector, everything), True
     blocks = _distinct(tuple(min(1, n) for n in vector), most)
     used = [c for c, n in enumerate(vector) if n]
     if blocks is None:
         blocks = [tuple(used[i:] + used[:i]) for i in range(len(used))] + [tuple(reversed(used))]
-    return [tuple(c for c in order for _ in range(vector[c])) for order in blocks], False
+    return [tuple(c for c in order for _ in range(vector[c])) for order in _unlike(cells, vector, blocks)], False
+
+
+def _unlike(cells: Cells, vector: Vector, orders: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Orders in which of equal machines with equally many devices each comes in after the one before it in its orbit."""
+    alike = [
+        pair
+        for orbit in cells.orbits
+        for first, second in combinations(orbit, 2)
+        if any(vector[c] for c in first) and all(vector[a] == vector[b] for a, b in zip(first, second, strict=True))
+        for pair in [(set(first), set(second))]
+    ]
+    place = [{c: order.index(c) for c in set(order)} for order in orders]
+    return [
+        order
+        for order, at in zip(orders, place, strict=True)
+        if all(min(at[c] for c in first if c in at) < min(at[c] for c in second if c in at) for first, second in alike)
+    ]
 
 
 def _distinct(vector: Vector, most: int) -> list[tuple[int, ...]] | None:

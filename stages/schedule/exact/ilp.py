@@ -93,7 +93,7 @@ class Programme:
         self._problem, self._columns, self._cells, self._unit = problem, columns, cells, cutoff_s
         self._overhead = problem.calibration.overhead_s if problem.calibration else 0.0
         self._charged: set[int] = set()
-        self._updates: dict[tuple[object, object], float] = {}
+        self._updates: dict[tuple[object, ...], float] = {}
         self._actors = [i for i, c in enumerate(columns) if "actor_training" in c.draft.tasks]
         self._model = pulp.LpProblem("plan", pulp.LpMinimize)
         self._take = [self._model.add_variable(f"x{i}", cat="Binary") for i in range(len(columns))]
@@ -102,7 +102,7 @@ class Programme:
         self._devices(cells.counts)
         self._host_memory()
         both = [i for i in self._actors if "rollout" in columns[i].draft.tasks]
-        self._model += self._update >= pulp.lpSum(self._update_s(columns[i], columns[i]) / self._unit * self._take[i] for i in both)
+        self._model += self._update >= pulp.lpSum(columns[i].update_s / self._unit * self._take[i] for i in both)
 
     def _objective_and_phases(self) -> None:
         rollout, inference, training, makespan = (
@@ -135,7 +135,9 @@ class Programme:
             self._model += pulp.lpSum(host[m] / have * x for x, host in needing if host[m]) <= 1 - reserve + 1e-6
 
     def _update_s(self, actor: Column, rollout: Column) -> float:
-        key = (actor.footprint, rollout.footprint)
+        if actor is rollout:
+            return actor.update_s
+        key = (actor.footprint, rollout.footprint, actor.vector, rollout.vector)
         if key not in self._updates:
             self._updates[key] = weight_update_of(self._problem, self._cells, actor, rollout)
         return self._updates[key]

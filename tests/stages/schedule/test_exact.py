@@ -109,10 +109,14 @@ def test_constraints_bind_the_optimum() -> None:
 
 
 def test_orders_of_a_vector_are_its_distinct_permutations() -> None:
-    found, every = sequences((2, 0, 1, 1), most=120)
+    cells = build_cells(build_problem(small(), topology([(A100, 2), (L40S, 1), (L4, 1), (A100, 1)])))
+    found, every = sequences(cells, (2, 0, 1, 1), most=120)
     assert every and sorted(found) == sorted(set(permutations((0, 0, 2, 3))))
-    blocks, every = sequences((4, 4, 4), most=120)
-    assert not every and len(blocks) == 6 and all(len(b) == 12 for b in blocks)
+    cells = build_cells(build_problem(small(), topology([(A100, 4), (L40S, 4), (L40S, 4)])))
+    blocks, every = sequences(cells, (4, 4, 3), most=120)
+    assert not every and len(blocks) == 6 and all(len(b) == 11 for b in blocks)
+    alike, _ = sequences(cells, (4, 4, 4), most=120)
+    assert len(alike) == 3, "of two equal machines equally filled one comes first"
 
 
 def test_only_machines_that_nothing_tells_apart_are_exchanged() -> None:
