@@ -13,6 +13,8 @@ import pytest
 from artifacts.errors import HetrlError, RunnerUnavailable, StageTimeout
 from artifacts.topology import Topology
 from stages.cluster.live import machine_nodes
+from stages.profile.basis import anchored
+from stages.profile.change import describe_change
 from stages.profile.fleet import RaySource, draft_ray, profile_ray
 from stages.profile.fleet import profile as fleet_profile
 from tests.stages.profile.bench import Bench
@@ -103,6 +105,8 @@ def test_a_machine_whose_probes_hang_is_left_out_and_named() -> None:
 def test_a_machine_that_vanishes_in_the_middle_costs_only_itself() -> None:
     pytest.importorskip("ray")
     with ray_fleet("a", "b", "c", devices=1) as fleet:
+        before = profile_ray(fleet.address, name="bench", seconds=0.5)
+        assert [m.name for m in before.machines] == ["a", "b", "c"]
         killed = threading.Event()
 
         def report(done: float, total: float, message: str) -> None:
@@ -116,6 +120,9 @@ def test_a_machine_that_vanishes_in_the_middle_costs_only_itself() -> None:
         assert [u.machine for u in draft.unreachable] == ["c"] and draft.unreachable[0].reason
         assert {("a", "b"), ("b", "a")} <= {(k.source, k.target) for k in draft.links if k.probe == "ok"}
         assert any(note.startswith("c is left out: ") for note in draft.notes)
+        after = anchored(draft, [before])
+        assert after.fingerprint != before.fingerprint
+        assert f"machine c cannot be reached ({draft.unreachable[0].reason}): 1 device left out" in describe_change(before, after)
 
 
 def test_a_machine_that_sums_wrong_with_everyone_is_left_out() -> None:
