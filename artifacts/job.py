@@ -126,6 +126,10 @@ class Constraints(Strict):
 
     pin: dict[TaskName, list[Name]] = Field(default_factory=dict, description="task → machines it may use")
     forbid_regions: list[str] = Field(default_factory=list)
+    keep_data_in: list[str] = Field(
+        default_factory=list, description="regions that prompts and responses may not leave, so every task runs there; empty: anywhere"
+    )
+    forbid_devices: list[Name] = Field(default_factory=list, description="devices or whole machines that no task may use")
     fix: dict[TaskName, dict[Literal["dp", "pp", "tp"], Annotated[int, Field(ge=1)]]] = Field(default_factory=dict)
 
 

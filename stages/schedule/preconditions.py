@@ -61,6 +61,18 @@ def _constraint_names(problem: Problem) -> list[Violation]:
                         f"{key}.{task}",
                     )
                 )
+    if constraints.keep_data_in and not set(constraints.keep_data_in) & set(fleet.regions):
+        named = ", ".join(r for r in fleet.regions if r) or "none with a name"
+        found.append(
+            Violation(
+                "unknown",
+                "keep_data_in",
+                f"constraints.keep_data_in names {', '.join(constraints.keep_data_in)}, the topology's regions are {named}",
+                "name a region the topology has",
+                CONSTRAINT,
+                "keep_data_in",
+            )
+        )
     for task, machines in constraints.pin.items():
         for machine in machines:
             if machine not in fleet.machines:
@@ -97,27 +109,31 @@ def _places(problem: Problem) -> list[Violation]:
                 )
             )
             continue
-        reasons = sorted(set(problem.excluded.values()))
-        text = "; ".join(reasons[:3]) or "constraints.pin leaves none"
-        region = any("forbid_regions" in r for r in reasons)
-        mend = (
-            "allow one of the forbidden regions"
-            if region
-            else "choose a precision the devices have"
-            if reasons
-            else "pin to a machine that is there"
-        )
-        found.append(
-            Violation(
-                "no_device",
-                named,
-                f"no device may run {named}: {text}",
-                mend,
-                CONSTRAINT if region or not reasons else SETTING,
-                "forbid_regions" if region else "",
-            )
-        )
+        found.append(_nowhere(problem, bundle))
     return found
+
+
+def _nowhere(problem: Problem, bundle: tuple[str, ...]) -> Violation:
+    """Why no device admits these tasks: what excludes devices from all tasks, or the pins of these."""
+    reasons = sorted(set(problem.excluded.values()))
+    key = next((k for k in EXCLUDING if any(f"constraints.{k}" in r for r in reasons)), "")
+    pinned = next((f"pin.{t}" for t in bundle if t in problem.job.constraints.pin), "")
+    text = "; ".join(reasons[:3]) or f"constraints.{pinned} leaves none"
+    if key:
+        return Violation("no_device", ", ".join(bundle), f"no device may run {', '.join(bundle)}: {text}", EXCLUDING[key], CONSTRAINT, key)
+    mend = "choose a precision the devices have" if reasons else "pin to a machine that is there"
+    cost = SETTING if reasons else CONSTRAINT
+    return Violation(
+        "no_device", ", ".join(bundle), f"no device may run {', '.join(bundle)}: {text}", mend, cost, "" if reasons else pinned
+    )
+
+
+EXCLUDING = {
+    "forbid_regions": "allow one of the forbidden regions",
+    "keep_data_in": "add a region of the topology to constraints.keep_data_in",
+    "forbid_devices": "take devices out of constraints.forbid_devices",
+}
+"""Constraints that exclude devices from every task, and what loosens each."""
 
 
 def _degrees(problem: Problem) -> list[Violation]:
@@ -174,7 +190,7 @@ def _degrees(problem: Problem) -> list[Violation]:
                 Violation(
                     "devices",
                     name,
-                    f"{name}: fixed degrees need {need} devices, it may use {have}",
+                    f"{name}: fixed degrees need {need} devices, it may use {have}{_where(problem, name)}",
                     f"lower dp, pp or tp in constraints.{key}, or add {need - have} devices",
                     CONSTRAINT,
                     key,
@@ -199,6 +215,15 @@ def _degrees(problem: Problem) -> list[Violation]:
                     )
                 )
     return found
+
+
+def _where(problem: Problem, task: str) -> str:
+    """The machines a pinned task may use, with their devices: `` (node-b has 2)``."""
+    pins = problem.job.constraints.pin.get(task)  # type: ignore[call-overload]
+    if not pins:
+        return ""
+    devices = [d.machine for d, may in zip(problem.fleet.devices, problem.allowed[task], strict=True) if may]
+    return f" ({', '.join(f'{m} has {devices.count(m)}' for m in sorted(set(pins)))})"
 
 
 def _tensor_degree(problem: Problem, task: Task, tp: int, key: str) -> list[Violation]:

@@ -156,13 +156,18 @@ def _workload(job: Job, engine: EngineCapability) -> Workload:
 
 
 def _excluded(job: Job, topology: Topology) -> dict[str, str]:
-    regions = {m.name: m.region for m in topology.machines}
+    regions, constraints = {m.name: m.region for m in topology.machines}, job.constraints
     found = {}
     for device in topology.devices:
+        region = regions[device.machine]
         if job.precision not in device.dtypes:
             found[device.id] = f"{device.name} has no {job.precision}"
-        elif regions[device.machine] in job.constraints.forbid_regions:
-            found[device.id] = f"region {regions[device.machine]} is forbidden by constraints.forbid_regions"
+        elif region in constraints.forbid_regions:
+            found[device.id] = f"region {region} is forbidden by constraints.forbid_regions"
+        elif constraints.keep_data_in and region not in constraints.keep_data_in:
+            found[device.id] = f"data may not leave {', '.join(constraints.keep_data_in)} (constraints.keep_data_in)"
+        elif device.id in constraints.forbid_devices or device.machine in constraints.forbid_devices:
+            found[device.id] = f"device {device.id} is forbidden by constraints.forbid_devices"
     return found
 
 
