@@ -20,11 +20,12 @@ def why_nothing_fits(evaluator: Evaluator) -> list[Violation]:
     """Violations of the plan nearest to fitting; where a change of a setting was found to help, that is their mend."""
     problem, nearest = evaluator.problem, evaluator.nearest
     if nearest is None:
-        fixed = ", ".join(f"constraints.fix.{t}" for t in problem.job.constraints.fix) or ", ".join(
-            f"constraints.pin.{t}" for t in problem.job.constraints.pin
-        )
-        mend = f"loosen {fixed}" if fixed else "add devices, or use a model whose heads and vocabulary divide further"
-        return [Violation("no_layout", "cluster", "no legal way to cut the devices exists for this job", mend, SETTING, fixed)]
+        constraints = problem.job.constraints
+        keys = [f"fix.{t}" for t in constraints.fix] or [f"pin.{t}" for t in constraints.pin]
+        named = ", ".join(f"constraints.{k}" for k in keys)
+        loosen = f"loosen {named}" if keys else "add devices, or use a model whose heads and vocabulary divide further"
+        said = "no legal way to cut the devices exists for this job"
+        return [Violation("no_layout", "cluster", said, loosen, CONSTRAINT if keys else SETTING, keys[0] if keys else "")]
     if nearest.overflow <= 0:
         return [
             Violation(

@@ -118,14 +118,13 @@ def _nowhere(problem: Problem, bundle: tuple[str, ...]) -> Violation:
     reasons = sorted(set(problem.excluded.values()))
     key = next((k for k in EXCLUDING if any(f"constraints.{k}" in r for r in reasons)), "")
     pinned = next((f"pin.{t}" for t in bundle if t in problem.job.constraints.pin), "")
-    text = "; ".join(reasons[:3]) or f"constraints.{pinned} leaves none"
+    named = ", ".join(bundle)
+    said = f"no device may run {named}: {'; '.join(reasons[:3]) or f'constraints.{pinned} leaves none'}"
     if key:
-        return Violation("no_device", ", ".join(bundle), f"no device may run {', '.join(bundle)}: {text}", EXCLUDING[key], CONSTRAINT, key)
-    mend = "choose a precision the devices have" if reasons else "pin to a machine that is there"
-    cost = SETTING if reasons else CONSTRAINT
-    return Violation(
-        "no_device", ", ".join(bundle), f"no device may run {', '.join(bundle)}: {text}", mend, cost, "" if reasons else pinned
-    )
+        return Violation("no_device", named, said, EXCLUDING[key], CONSTRAINT, key)
+    if reasons:
+        return Violation("no_device", named, said, "choose a precision the devices have", SETTING)
+    return Violation("no_device", named, said, "pin to a machine that is there", CONSTRAINT, pinned)
 
 
 EXCLUDING = {
