@@ -1,4 +1,4 @@
-"""One rank of a verl engine on a fixed batch, without Ray: loss and gradient norm of two steps."""
+"""One rank of a verl engine on a fixed batch, without Ray: loss and gradient norm of each step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from stages.train.engines.verl.plugin_cpu import load_megatron
 
-SEQUENCES, PROMPT_TOKENS, STEPS = 16, 5, 2
+SEQUENCES, PROMPT_TOKENS = 16, 5
+CONTENTS = ("model", "optimizer")
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device=["cpu"])
@@ -30,9 +31,11 @@ def prepare(backend: str) -> None:
 
 
 def train(settings: dict[str, Any]) -> list[dict[str, float]] | None:
-    """Two steps of this rank's share; the figures, on the first rank that has them. The process group is there already."""
+    """Steps of this rank's share; the figures, on the first rank that has them. The process group is there already."""
     engine = _megatron(settings) if settings["backend"] == "megatron" else _fsdp2(settings)
     engine.initialize()
+    if settings["load"]:
+        engine.load_checkpoint(settings["load"])
     replica, shares = engine.get_data_parallel_rank(), settings["shares"]
     start = sum(shares[:replica])
     batch, tokens = _batch(start, start + shares[replica], settings["micro"][replica], settings["vocab"])
@@ -50,12 +53,14 @@ def train(settings: dict[str, Any]) -> list[dict[str, float]] | None:
 
     found = []
     with engine.train_mode():
-        for _ in range(STEPS):
+        for _ in range(settings["steps"]):
             output = engine.train_batch(batch, loss)
             if engine.is_mp_src_rank_with_outputs():
                 own = torch.tensor([sum(output["metrics"]["own_loss"])])
                 torch.distributed.all_reduce(own, group=engine.get_data_parallel_group())
                 found.append({"loss": own.item(), "grad_norm": float(output["metrics"]["grad_norm"])})
+    if settings["save"]:
+        engine.save_checkpoint(settings["save"], global_step=settings["steps"])
     return found if found and replica == 0 else None
 
 
@@ -70,11 +75,11 @@ def _megatron(settings: dict[str, Any]) -> Any:
         transformer["pipeline_model_parallel_layout"] = settings["layout"]
     config = McoreEngineConfig(tensor_model_parallel_size=settings["tp"], pipeline_model_parallel_size=settings["pp"], sequence_parallel=False,
                                use_mbridge=True, vanilla_mbridge=True, use_remove_padding=False, dtype="bfloat16",
-                               override_transformer_config=transformer, forward_only=False)
+                               override_transformer_config=transformer, forward_only=False, dist_ckpt_optim_fully_reshardable=True)
     config.use_dynamic_bsz = False
     optimizer = McoreOptimizerConfig(lr=1e-3, clip_grad=1.0, total_training_steps=10)
     return EngineRegistry.new("language_model", "megatron", model_config=_model(settings), engine_config=config, optimizer_config=optimizer,
-                              checkpoint_config=CheckpointConfig())
+                              checkpoint_config=CheckpointConfig(save_contents=list(CONTENTS), load_contents=list(CONTENTS)))
 
 
 def _fsdp2(settings: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ import mbridge.core.util as bridge_util  # noqa: E402
 import verl.workers.engine.megatron.transformer_impl as megatron_engine  # noqa: E402
 from mbridge.core.llm_bridge import LLMBridge  # noqa: E402
 from mbridge.models.qwen2 import Qwen2Bridge  # noqa: E402
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer  # noqa: E402
 from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
 from tensordict import TensorDict  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
@@ -40,6 +41,7 @@ def apply() -> None:
     _names_of_transformers_5()
     _causal_masks()
     _uneven_micro_batches()
+    _state_from_a_checkpoint()
 
 
 def _local_layers() -> None:
@@ -110,3 +112,31 @@ def _uneven_micro_batches() -> None:
         return pieces, None
 
     engine.prepare_micro_batches = cut
+
+
+def _state_from_a_checkpoint() -> None:
+    """Megatron-Core's optimizer without Apex or Transformer Engine loads no checkpoint: it wants a state before it loads one, misses the
+    step of each parameter in it, and would then count the steps of all parameters in one shared tensor."""
+    optimizer: Any = DistributedOptimizer
+    state_dict, load, set_states = optimizer.state_dict, optimizer.load_state_dict, optimizer._set_main_param_and_optimizer_states
+
+    def with_a_state(self: Any) -> Any:
+        state = self.optimizer.state
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                if not state[p]:
+                    state[p] = {"step": torch.tensor(0.0), "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        return state_dict(self)
+
+    def with_steps_of_their_own(self: Any, loaded: Any) -> None:
+        load(self, loaded)
+        for held in self.optimizer.state.values():
+            held["step"] = held["step"].clone()
+
+    def with_the_step(self: Any, model_param: Any, tensors: dict[str, torch.Tensor]) -> None:
+        group, order = self.model_param_group_index_map[model_param]
+        main = self.optimizer.param_groups[group]["params"][order]
+        set_states(self, model_param, {"step": self.optimizer.state[main]["step"], **tensors})
+
+    optimizer.state_dict, optimizer.load_state_dict = with_a_state, with_steps_of_their_own
+    optimizer._set_main_param_and_optimizer_states = with_the_step
