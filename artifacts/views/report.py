@@ -122,6 +122,8 @@ def _plan_context(job: Job, topology: Topology, plan: Plan, prediction: Predicti
         "arms": search_tables.arm_table(search) if search else None,
         "arm_count": len(search.arms) if search else 0,
         "operators": search_tables.operator_table(search) if search else None,
+        "front": search_tables.front_table(search) if search and search.front else None,
+        "space": search_tables.space_table(search) if search and search.space else None,
         "reasons": [clean(r, limit=600) for r in plan.reasons],
         "classes": sources.class_table(topology),
         "links": sources.link_table(topology),
@@ -170,8 +172,14 @@ def _lead(job: Job, topology: Topology) -> str:
 def _search_line(search: Search) -> str:
     return (
         f"Solver {clean(search.solver)}, seed {search.seed}: {search.evaluations:,} plans evaluated in {show_seconds(search.seconds)}; "
-        f"ended {clean(search.status)}."
+        f"ended {clean(search.status)}.{_proof(search)}"
     )
+
+
+def _proof(search: Search) -> str:
+    if search.proved_bound_s is None:
+        return ""
+    return f" Proved: {show_seconds(search.proved_bound_s)} is beaten by no plan among {clean(search.proof_scope, limit=400)}."
 
 
 def _verdict(validation: Validation) -> str:
