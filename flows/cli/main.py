@@ -10,7 +10,7 @@ from rich.console import Console
 
 from artifacts.errors import HetrlError
 from artifacts.version import hetrl_version
-from flows.cli import artifacts, doctor, plan, report, run, services, stages
+from flows.cli import artifacts, doctor, plan, report, run, scenario, services, stages
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Plan, deploy and run RL post-training of LLMs on mixed GPU fleets. "
@@ -22,6 +22,7 @@ app.command()(services.down)
 app.command()(services.status)
 app.command()(doctor.doctor)
 app.command()(stages.profile)
+app.command()(scenario.scenario)
 app.command()(plan.schedule)
 app.command()(plan.predict)
 app.command()(stages.deploy)
