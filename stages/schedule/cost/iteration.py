@@ -24,7 +24,7 @@ from stages.schedule.cost.kernel.layout import mean_rank_bytes as mean_rank_byte
 from stages.schedule.cost.kernel.price import compose as compose_kernel
 from stages.schedule.cost.kernel.price import price_group as price_group_kernel
 from stages.schedule.cost.tables import compiled, read_task, write_task
-from stages.schedule.draft import GroupDraft, Layout
+from stages.schedule.draft import Cut, GroupDraft, Layout
 from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import ACTOR_LOG_PROB, Problem
 
@@ -127,6 +127,15 @@ def price_group(problem: Problem, group: GroupDraft) -> GroupPrice | None:
     devices = np.array(group.devices, dtype=np.int64)
     made = lay_out_group(kernel.tables, kernel.flat, kernel.ledger, 0, devices, len(devices), dp, pp, tp, micro, column, group.rollout_tp)
     return _priced(problem, group.tasks) if made else None
+
+
+def make_ready(problem: Problem) -> None:
+    """Compile (or load) the kernel: all tasks on one device, priced once. A search whose budget is seconds starts its clock after this."""
+    tasks = tuple(t.name for t in problem.tasks)
+    mean_rank_bytes(problem, tasks, dp=1, pp=1, tp=1, micro=1, rollout_tp=1)
+    group = price_group(problem, GroupDraft(tasks=tasks, devices=(0,), cut=Cut(dp=1, pp=1, tp=1, micro=1), rollout_tp=1))
+    if group is not None:
+        compose(problem, [group])
 
 
 def price_layouts(problem: Problem, tasks: tuple[str, ...], layouts: Mapping[str, Layout]) -> GroupPrice | None:
