@@ -34,7 +34,8 @@ class Iterations:
 def build(setting: Setting, *, first: int, count: int) -> Iterations:
     """``count`` iterations from batch ``first`` (0 is the job's first). The first of them starts with its rollout."""
     lead = setting.job.staleness if setting.job.mode == "async" else 0
-    batches = {b: sample(setting.job, b, padded=not setting.engine.removes_padding) for b in range(first, first + count + lead)}
+    shares, padded = setting.tasks["actor_training"].strategy.local_batch_sequences, not setting.engine.removes_padding
+    batches = {b: sample(setting.job, b, shares=shares, padded=padded) for b in range(first, first + count + lead)}
     builder = _Builder(setting, batches)
     for b in range(first, first + lead):
         builder.rollout(b)

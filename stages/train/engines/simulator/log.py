@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
+
 from artifacts.throughput import Iteration, Replica
 from stages.train.engines.simulator.graph import Played
 from stages.train.engines.simulator.iteration import Iterations
@@ -53,16 +55,9 @@ def _replicas(setting: Setting, name: str, batch: Batch, spans: dict[tuple[str, 
     """Sequences and tokens by share; seconds from a replica's first activity to its last."""
     each = batch.prompt + batch.response if name == "rollout" else batch.computed
     shares = setting.tasks[name].strategy.local_batch_sequences
-    mini = setting.mini_batches if name.endswith("_training") else 1
+    hands = np.split(each, np.cumsum(shares)[:-1])
     found = []
-    for i, share in enumerate(shares):
+    for i, (share, mine) in enumerate(zip(shares, hands, strict=True)):
         start, end = spans.get((name, i), [0.0, 0.0])
-        mine = _positions(shares, i, mini)
-        found.append(Replica(sequences=share, tokens=int(sum(each[at : at + n].sum() for at, n in mine)), time_s=end - start))
+        found.append(Replica(sequences=share, tokens=int(mine.sum()), time_s=end - start))
     return found
-
-
-def _positions(shares: list[int], replica: int, mini_batches: int) -> list[tuple[int, int]]:
-    """(first sequence, how many) of a replica in every mini-batch."""
-    parts = [s // mini_batches for s in shares]
-    return [(m * sum(parts) + sum(parts[:replica]), parts[replica]) for m in range(mini_batches)]

@@ -10,13 +10,13 @@ from stages.train.engines.simulator.graph import Graph, Label
 from stages.train.engines.simulator.layers import Passes
 from stages.train.engines.simulator.pipeline import add_pipeline
 from stages.train.engines.simulator.setting import Setting, TaskSetting
-from stages.train.engines.simulator.workload import Batch, deal
+from stages.train.engines.simulator.workload import Batch, cut
 
 
 def add_inference(graph: Graph, setting: Setting, task: TaskSetting, batch: Batch, *, name: str, number: int) -> None:
     """A forward pass over the whole batch."""
     passes = Passes(setting, task)
-    [replicas] = deal(batch.computed, task.strategy, mini_batches=1)
+    [replicas] = cut(batch.computed, task.strategy, mini_batches=1)
     for i, micro in enumerate(replicas):
         add_pipeline(graph, passes, task.units[i], micro, task=name, batch=number, replica=i, training=False)
 
@@ -24,7 +24,7 @@ def add_inference(graph: Graph, setting: Setting, task: TaskSetting, batch: Batc
 def add_training(graph: Graph, setting: Setting, task: TaskSetting, batch: Batch, *, number: int) -> None:
     """Every epoch's mini-batches: the pipelines of all replicas, then one optimizer step."""
     passes = Passes(setting, task)
-    steps = deal(batch.computed, task.strategy, mini_batches=setting.mini_batches)
+    steps = cut(batch.computed, task.strategy, mini_batches=setting.mini_batches)
     for _ in range(setting.job.batch.epochs):
         for replicas in steps:
             for i, micro in enumerate(replicas):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +10,15 @@ from numpy.typing import NDArray
 
 from artifacts.job import Job, Lengths
 from artifacts.plan import Strategy
+from stages.train.engines.verl.ranks import deal, pieces
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Tokens of every sequence of one global batch: prompt, response, and as training and inference compute it. ``[N]`` each."""
+    """Tokens of every sequence of one global batch, ``[N]`` each: prompt and response in the order of rollout; as training and inference
+    compute it, in the order in which it is dealt to their replicas."""
 
     prompt: Ints
     response: Ints
@@ -26,17 +29,22 @@ class Batch:
         return int(self.prompt.sum() + self.response.sum())
 
 
-def sample(job: Job, number: int, *, padded: bool) -> Batch:
+def sample(job: Job, number: int, *, shares: Sequence[int], padded: bool) -> Batch:
     """The batch of iteration ``number``, the same for the same seed. Responses to one prompt share its length.
 
-    ``padded``: the engine computes every sequence, and prefills every prompt, at its maximum length.
+    Args:
+        shares: sequences of each replica of the actor's training; the engine deals the batch so that tokens follow them.
+        padded: the engine computes every sequence, and prefills every prompt, at its maximum length.
     """
     rng = np.random.default_rng((job.seed, number))
     prompt = np.repeat(_lengths(rng, job.prompt_tokens, job.batch.prompts), job.batch.responses_per_prompt)
     response = _lengths(rng, job.response_tokens, job.batch.sequences)
     if padded:
         prompt = np.full_like(prompt, job.prompt_tokens.max)
-    return Batch(prompt=prompt, response=response, computed=np.full_like(prompt, job.sequence_tokens_max) if padded else prompt + response)
+        return Batch(prompt=prompt, response=response, computed=np.full_like(prompt, job.sequence_tokens_max))
+    tokens = prompt + response
+    order = [index for hand in deal(tokens.tolist(), shares) for index in sorted(hand)]
+    return Batch(prompt=prompt, response=response, computed=tokens[order])
 
 
 def _lengths(rng: np.random.Generator, lengths: Lengths, count: int) -> Ints:
@@ -60,17 +68,13 @@ class MicroBatch:
     squares: int
 
 
-def deal(tokens: Ints, strategy: Strategy, *, mini_batches: int) -> list[list[list[MicroBatch]]]:
-    """``[mini-batch][replica][micro-batch]``: sequences in order, each replica its share of every mini-batch, in as many micro-batches
-    as the busiest replica needs at the plan's size (an engine runs the same number on every replica)."""
-    shares = np.array(strategy.local_batch_sequences, dtype=np.int64) // mini_batches
-    count = -(-int(shares.max()) // strategy.micro_batch_sequences)
-    found, at = [], 0
-    for _ in range(mini_batches):
-        replicas = []
-        for share in shares.tolist():
-            parts = np.array_split(tokens[at : at + share], count)
-            at += share
-            replicas.append([MicroBatch(int(p.sum()), int((p * p).sum())) for p in parts])
-        found.append(replicas)
-    return found
+def cut(tokens: Ints, strategy: Strategy, *, mini_batches: int) -> list[list[list[MicroBatch]]]:
+    """``[mini-batch][replica][micro-batch]``: each replica takes its share of consecutive sequences, cuts it into mini-batches and these
+    into as many micro-batches as the busiest replica needs (an engine runs the same number on every replica)."""
+    count = pieces(strategy, mini_batches=mini_batches)
+    ends = np.cumsum(strategy.local_batch_sequences)[:-1]
+    shares = [np.array_split(mine, mini_batches) for mine in np.split(tokens, ends)]
+    return [
+        [[MicroBatch(int(p.sum()), int((p * p).sum())) for p in np.array_split(mine[m], count)] for mine in shares]
+        for m in range(mini_batches)
+    ]
