@@ -46,7 +46,10 @@ def run(context: StageContext) -> dict[str, Any]:
     measured = measure(throughput, skip=parameters.skip_iterations, where=f"{THROUGHPUT_FILE} of {context.input_ref('throughput')}")
     context.progress(1, 3, f"{measured.whole.count} iterations counted, {measured.warm_up} left out as warm-up")
     comparison = compare(topology, plan, prediction, measured)
-    fitted = fit(comparison, prediction, used, used_names=_names(context), max_factor=parameters.max_factor)
+    if throughput.header.simulated:
+        fitted = Fit(calibration=None, notes=["played by the simulator, not measured: nothing is learned from it"])
+    else:
+        fitted = fit(comparison, prediction, used, used_names=_names(context), max_factor=parameters.max_factor)
     result = validation(
         comparison,
         plan,

@@ -101,11 +101,17 @@ def test_a_job_that_fits_nowhere_says_all_and_exits_3(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_inventory_is_planned_for_but_not_deployed_on(tmp_path: Path) -> None:
-    done = hetrl(tmp_path, "run", "--job", JOB, "--cluster", PAIR, "--until", "deploy", "--budget", "300")
-    assert done.returncode == 2
-    assert "described, not at hand" in done.stderr.splitlines()[-1]
-    assert (tmp_path / ".hetrl/store/hetrl/schedule/history/1.json").exists(), "what was finished is kept"
+def test_a_cluster_that_is_only_described_is_planned_for_and_played_by_the_simulator(tmp_path: Path) -> None:
+    done = hetrl(tmp_path, "run", "--job", JOB, "--cluster", PAIR, "--set", "iterations=2", "--budget", "300")
+    assert done.returncode == 0, done.stderr
+    store = tmp_path / ".hetrl" / "store" / "hetrl"
+    (log,) = store.glob("train/*/throughput.jsonl")
+    header = json.loads(log.read_text().splitlines()[0])
+    assert (header["engine"], header["simulated"]) == ("simulator", True)
+    assert json.loads((log.parent / "trace.json").read_text())["traceEvents"]
+    (page,) = store.glob("validate/*/report.html")
+    assert "come from the simulator" in page.read_text()
+    assert not list(store.glob("validate/*/calibration.json")), "what was played teaches the cost model nothing"
 
 
 def test_docker_that_is_not_there_is_named(tmp_path: Path) -> None:
