@@ -2,7 +2,7 @@
 
 An installation that cannot be written (a container's read-only root) works from a copy of what it shipped with: ``HETRL_KERNEL_CACHE``
 names the folder that was ``NUMBA_CACHE_DIR`` when the image was built. Compiled code is good for the kind of processor it was made on;
-elsewhere it is compiled again, in about 15 s.
+elsewhere it is compiled again, which takes some 30 s.
 """
 
 from __future__ import annotations
