@@ -130,6 +130,7 @@ class Constraints(Strict):
         default_factory=list, description="regions that prompts and responses may not leave, so every task runs there; empty: anywhere"
     )
     forbid_devices: list[Name] = Field(default_factory=list, description="devices or whole machines that no task may use")
+    max_devices: int | None = Field(default=None, ge=1, le=1_000_000, description="devices a plan may use; empty: all that are usable")
     fix: dict[TaskName, dict[Literal["dp", "pp", "tp"], Annotated[int, Field(ge=1)]]] = Field(default_factory=dict)
 
 

@@ -17,7 +17,10 @@ from artifacts.validation import Validation
 from artifacts.views.comparison import comparison_rows
 from artifacts.views.figures import first_and_last
 from artifacts.views.palette import group_styles
+from artifacts.views.plan_tables import idle_reasons
 from artifacts.views.text import clean, number, percent, plural, tally, task_title
+
+MOST_REASONS = 6
 
 
 def terminal_summary(
@@ -54,7 +57,7 @@ def _plan_lines(topology: Topology, plan: Plan, prediction: Prediction) -> list[
     idle_text = f"{plural(idle, 'device')} idle" if idle else "no device idle"
     figures = f"predicted iteration {show_seconds(prediction.iteration_time_s)}, {number(prediction.throughput_samples_per_s)} samples/s"
     lines.append(Text(f"dp×pp×tp; {idle_text}; {figures}", style="dim"))
-    return lines
+    return lines + [Text(f"idle  {devices}: {reason}", style="dim") for devices, reason in idle_reasons(plan)[:MOST_REASONS]]
 
 
 def _training_line(throughput: Throughput) -> Text:

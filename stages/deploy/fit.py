@@ -118,10 +118,23 @@ def _constraints(job: Job, topology: Topology, plan: Plan) -> Iterator[Fault]:
             if task in plan.tasks and getattr(plan.tasks[task], degree) != value:
                 planned = getattr(plan.tasks[task], degree)
                 yield Fault(InfeasiblePlan, f"{task}: the job fixes {degree} {value}, the plan has {planned}", _AGAIN)
+    limits = job.constraints
     for task, strategy in plan.tasks.items():
-        bad = sorted({m.name for d in strategy.ranks if (m := machine_of.get(d)) and m.region in job.constraints.forbid_regions})
+        machines_here = {m.name: m.region for d in strategy.ranks if (m := machine_of.get(d))}
+        bad = sorted(name for name, region in machines_here.items() if region in limits.forbid_regions)
         if bad:
             yield Fault(InfeasiblePlan, f"{task} uses {', '.join(bad)} in a forbidden region", _AGAIN)
+        out = sorted(name for name, region in machines_here.items() if limits.keep_data_in and region not in limits.keep_data_in)
+        if out:
+            yield Fault(InfeasiblePlan, f"{task} uses {', '.join(out)} outside {', '.join(limits.keep_data_in)}, which data may not leave "
+                        "(keep_data_in)", _AGAIN)
+        forbidden = set(limits.forbid_devices)
+        named = sorted(d for d in strategy.ranks if {d, machine_of[d].name if d in machine_of else ""} & forbidden)
+        if named:
+            yield Fault(InfeasiblePlan, f"{task} uses {', '.join(named)}, which forbid_devices leaves out", _AGAIN)
+    used = sum(len(g.devices) for g in plan.groups)
+    if limits.max_devices is not None and used > limits.max_devices:
+        yield Fault(InfeasiblePlan, f"the plan uses {used} devices, max_devices allows {limits.max_devices}", _AGAIN)
 
 
 def _precision(job: Job, topology: Topology, plan: Plan) -> Iterator[Fault]:

@@ -6,7 +6,8 @@ micro-batches are derived, not searched, and not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import combinations, product
 from math import comb, factorial, lgamma, log, log10, prod
 
@@ -101,7 +102,7 @@ def _sizes(problem: Problem, options: Sequence[Grouping], counts: tuple[int, ...
     """Size vectors that the devices suffice for, given who may use which (Hall's condition)."""
     total, exact, name = 0, True, "… and how many devices each group has"
     for grouping in options:
-        able, most = _able(problem, grouping, kinds), sum(counts)
+        able, most = _able(problem, grouping, kinds), min(sum(counts), problem.most_devices)
         if all(all(row) for row in able):
             total += comb(most, len(grouping))
         elif comb(most, len(grouping)) <= MOST_SIZES:
@@ -128,22 +129,49 @@ def _suffices(sizes: Sequence[int], able: list[list[bool]], counts: Sequence[int
 def _class_vectors(problem: Problem, grouping: Grouping) -> int:
     """Count vectors over the cells (devices of one class in one machine) of all groups, none empty."""
     cells = build_cells(problem)
-    return _nonempty(problem, grouping, [m[0] for m in cells.members], lambda cell, groups: comb(cells.counts[cell] + groups, groups))
+
+    def ways(cell: int, groups: int) -> list[int]:
+        return [comb(n + groups - 1, n) for n in range(cells.counts[cell] + 1)] if groups else [1]
+
+    return _nonempty(problem, grouping, [m[0] for m in cells.members], ways)
 
 
 def _assignments(problem: Problem, grouping: Grouping) -> int:
     """A group or idleness for every device, no group empty."""
-    return _nonempty(problem, grouping, list(range(problem.fleet.size)), lambda device, groups: 1 + groups)
+    return _nonempty(problem, grouping, list(range(problem.fleet.size)), lambda device, groups: [1, groups])
 
 
-def _nonempty(problem: Problem, grouping: Grouping, devices: list[int], ways: Callable[[int, int], int]) -> int:
-    """Σ over sets of groups left empty, with alternating sign, of Π over the devices of the ways to serve the groups that remain."""
+def _nonempty(problem: Problem, grouping: Grouping, devices: list[int], ways: Callable[[int, int], list[int]]) -> int:
+    """Σ over sets of groups left empty, with alternating sign, of Π over the devices of the ways to serve the groups that remain.
+
+    ``ways`` of one entry of ``devices``: by how many devices of it are used.
+    """
     masks = [mask_of(problem, g)[devices] for g in grouping]
+    limited = problem.most_devices < problem.usable.sum()
+
+    @cache
+    def served(able: tuple[int, ...]) -> int:
+        if not limited:
+            return prod(sum(ways(i, n)) for i, n in enumerate(able))
+        return sum(_by_count((tuple(ways(i, n)) for i, n in enumerate(able)), problem.most_devices))
+
     total = 0
     for count in range(len(masks) + 1):
         for kept in combinations(masks, len(masks) - count):
             able = np.sum(kept, axis=0, dtype=int) if kept else np.zeros(len(devices), dtype=int)
-            total += (-1) ** count * prod(ways(i, int(n)) for i, n in enumerate(able))
+            total += (-1) ** count * served(tuple(able.tolist()))
+    return total
+
+
+def _by_count(ways: Iterable[tuple[int, ...]], most: int) -> list[int]:
+    """Ways of all entries together by how many devices they use, up to ``most``: the product of polynomials."""
+    total = [1]
+    for factor in ways:
+        following = [0] * min(most + 1, len(total) + len(factor) - 1)
+        for n, a in enumerate(total):
+            for k, b in enumerate(factor[: len(following) - n]):
+                following[n + k] += a * b
+        total = following
     return total
 
 
@@ -162,14 +190,14 @@ def _summed(
     if steps <= MOST_STEPS:
         orders = [factorial(n) if ordered else 1 for n in range(sum(counts) + 1)]
         weights = {g: [n * o for n, o in zip(s, orders, strict=True)] for g, s in strategies.items()}
-        return _level(name, sum(_exact_sum(g, counts, _able(problem, g, kinds), weights) for g in options))
+        return _level(name, sum(_exact_sum(g, counts, _able(problem, g, kinds), weights, problem.most_devices) for g in options))
     if len(counts) > 1:
         return None
-    logs = [_log_sum(g, counts[0], strategies, ordered=ordered) for g in options]
+    logs = [_log_sum(g, counts[0], strategies, problem.most_devices, ordered=ordered) for g in options]
     return Level(name=name, count="", log10=float(np.logaddexp.reduce(logs)) / log(10), exact=False)
 
 
-def _exact_sum(grouping: Grouping, counts: tuple[int, ...], able: list[list[bool]], weights: Weights) -> int:
+def _exact_sum(grouping: Grouping, counts: tuple[int, ...], able: list[list[bool]], weights: Weights, most: int) -> int:
     """Devices handed out group after group: how many ways lead to each number of devices left of each kind."""
     table = {counts: 1}
     for tasks, mine in zip(grouping, able, strict=True):
@@ -182,10 +210,10 @@ def _exact_sum(grouping: Grouping, counts: tuple[int, ...], able: list[list[bool
                     more = ways * weight * prod(comb(n, t) for n, t in zip(left, taken, strict=True))
                     following[after] = following.get(after, 0) + more
         table = following
-    return sum(table.values())
+    return sum(ways for left, ways in table.items() if sum(counts) - sum(left) <= most)
 
 
-def _log_sum(grouping: Grouping, devices: int, strategies: Weights, *, ordered: bool) -> float:
+def _log_sum(grouping: Grouping, devices: int, strategies: Weights, most: int, *, ordered: bool) -> float:
     """The same for devices of one kind, in natural logarithms: D!/(D − N)! · Π s(n)/n! (without the n! where the order counts)."""
     sizes = np.arange(devices + 1)
     log_factorial = np.array([lgamma(n + 1.0) for n in sizes])
@@ -194,4 +222,4 @@ def _log_sum(grouping: Grouping, devices: int, strategies: Weights, *, ordered: 
         with np.errstate(divide="ignore"):
             mine = np.log(np.array(strategies[tasks], dtype=float)) - (0.0 if ordered else log_factorial)
         total = np.array([np.logaddexp.reduce(total[: n + 1] + mine[n::-1]) for n in sizes])
-    return float(np.logaddexp.reduce(total + log_factorial[-1] - log_factorial[::-1]))
+    return float(np.logaddexp.reduce((total + log_factorial[-1] - log_factorial[::-1])[: most + 1]))

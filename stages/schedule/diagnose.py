@@ -22,6 +22,7 @@ def why_nothing_fits(evaluator: Evaluator) -> list[Violation]:
     if nearest is None:
         constraints = problem.job.constraints
         keys = [f"fix.{t}" for t in constraints.fix] or [f"pin.{t}" for t in constraints.pin]
+        keys += ["max_devices"] if constraints.max_devices else []
         named = ", ".join(f"constraints.{k}" for k in keys)
         loosen = f"loosen {named}" if keys else "add devices, or use a model whose heads and vocabulary divide further"
         said = "no legal way to cut the devices exists for this job"
@@ -84,6 +85,8 @@ def _loosened(problem: Problem) -> Iterator[Mend]:
     for field in EXCLUDING:
         if getattr(constraints, field):
             yield _without_constraint(problem.job, field, {field: []})
+    if constraints.max_devices:
+        yield _without_constraint(problem.job, "max_devices", {"max_devices": None})
 
 
 def _without_constraint(job: Job, key: str, changes: dict[str, object]) -> Mend:

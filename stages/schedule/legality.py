@@ -32,6 +32,7 @@ def broken_rules(problem: Problem, plan: Plan) -> list[Violation]:
         found += _constraints(problem, name, strategy)
         found += _links(problem, name, strategy)
     found += _sharing(problem, plan)
+    found += _count(problem, plan)
     if not found:
         price = price_plan(problem, plan)
         if price is None:
@@ -202,6 +203,19 @@ def _sharing(problem: Problem, plan: Plan) -> Iterator[Violation]:
                     "give them one layout or groups of their own",
                     SETTING,
                 )
+
+
+def _count(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    used, most = sum(len(g.devices) for g in plan.groups), problem.job.constraints.max_devices
+    if most is not None and used > most:
+        yield Violation(
+            "max_devices",
+            "plan",
+            f"the plan uses {used} devices, constraints.max_devices allows {most}",
+            "schedule again, or raise constraints.max_devices",
+            CONSTRAINT,
+            "max_devices",
+        )
 
 
 def memory_violations(problem: Problem, price: PlanPrice) -> list[Violation]:

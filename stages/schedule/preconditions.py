@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from artifacts.units import show_bytes
 from stages.schedule.cost.memory import training_state_bytes_per_param
 from stages.schedule.problem import Problem, Task
-from stages.schedule.search.space import bundles, legal_tps, mask_of
+from stages.schedule.search.space import bundles, groupings, legal_tps, mask_of
 from stages.schedule.violations import CONSTRAINT, HARDWARE, JOB, SETTING, Violation
 
 
 def preconditions(problem: Problem) -> list[Violation]:
     """All violations that hold for every plan of this problem; empty: a search is worth while."""
-    return [*_engine(problem), *_constraint_names(problem), *_places(problem), *_degrees(problem), *_weights(problem)]
+    return [
+        *_engine(problem),
+        *_constraint_names(problem),
+        *_places(problem),
+        *_degrees(problem),
+        *_limit(problem),
+        *_weights(problem),
+    ]
 
 
 def _engine(problem: Problem) -> list[Violation]:
@@ -201,7 +210,7 @@ def _degrees(problem: Problem) -> list[Violation]:
             and dp
             and (actor := problem.job.constraints.fix.get("actor_training"))
         ):
-            ranks = np.prod([actor.get(d, 1) for d in ("dp", "pp", "tp")])
+            ranks = prod(actor.get(d, 1) for d in ("dp", "pp", "tp"))
             if len(actor) == 3 and ranks != dp:
                 found.append(
                     Violation(
@@ -214,6 +223,28 @@ def _degrees(problem: Problem) -> list[Violation]:
                     )
                 )
     return found
+
+
+def _limit(problem: Problem) -> list[Violation]:
+    """What needs more devices than constraints.max_devices allows, each by itself."""
+    most = problem.job.constraints.max_devices
+    if most is None:
+        return []
+    found = []
+    groups = min((len(g) for g in groupings(problem)), default=0)
+    if groups > most:
+        what = f"{problem.job.algorithm} in mode {problem.job.mode} under these constraints needs {groups} groups with devices of their own"
+        found.append(_over(what, groups, most))
+    for name, fixed in problem.job.constraints.fix.items():
+        need = prod(fixed.values())
+        if need > most:
+            found.append(_over(f"{name}: fixed degrees need {need} devices", need, most))
+    return found
+
+
+def _over(what: str, need: int, most: int) -> Violation:
+    said = f"{what}, constraints.max_devices allows {most}"
+    return Violation("max_devices", "cluster", said, f"raise constraints.max_devices to {need}", CONSTRAINT, "max_devices")
 
 
 def _where(problem: Problem, task: str) -> str:
@@ -267,8 +298,12 @@ def _weights(problem: Problem) -> list[Violation]:
     engine, w = problem.engine, problem.element_bytes
     state = training_state_bytes_per_param(element_bytes=w, gradient_bytes=engine.gradient_bytes, optimizer_shards=1)
     need = sum(t.model.params() * state for t in problem.tasks if t.training)
-    usable = np.logical_or.reduce([problem.allowed[t.name] for t in problem.tasks])
-    have = float(problem.usable_bytes[usable].sum())
+    largest = np.sort(problem.usable_bytes[problem.usable])[::-1]
+    have, within = float(largest.sum()), float(largest[: problem.most_devices].sum())
+    if have >= need > within > 0:
+        count = int(np.searchsorted(np.cumsum(largest), need)) + 1
+        what = f"training state alone needs {show_bytes(need)}, the {problem.most_devices} largest devices have {show_bytes(within)}"
+        return [_over(what, count, problem.most_devices)]
     if need > have > 0:
         return [
             Violation(

@@ -98,6 +98,17 @@ class Problem:
         return next((dp for dp in range(min(most, self.work.mini_batch_sequences), 0, -1) if self.legal_dp(dp)), 1)
 
     @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Devices that some task may use, ``[D]``."""
+        return np.logical_or.reduce([self.allowed[t.name] for t in self.tasks])  # type: ignore[no-any-return]
+
+    @property
+    def most_devices(self) -> int:
+        """Devices a plan may use at most."""
+        limit = self.job.constraints.max_devices
+        return self.fleet.size if limit is None else min(limit, self.fleet.size)
+
+    @property
     def usable_bytes(self) -> Floats:
         """Plannable memory of every device, ``[D]``."""
         return self.fleet.memory_bytes * (1.0 - self.engine.memory.reserve)

@@ -14,7 +14,10 @@ from stages.schedule.problem import Problem
 from stages.schedule.search.construct import best_group
 from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.space import mask_of
+from stages.schedule.variant import without_limit
 
+SAME = 1e-3
+"""Relative difference of two iteration times that is not worth a word."""
 CUTS_TRIED, CUTS_TRIED_ON_LARGE_FLEETS, LARGE_FLEET = 20, 10, 128
 
 
@@ -91,8 +94,11 @@ def _idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[
             found[device.id] = problem.excluded[device.id]
         else:
             kinds.setdefault((int(fleet.device_class[d]), int(fleet.region[d])), {}).setdefault(int(fleet.machine[d]), []).append(d)
+    full = len(used) >= problem.most_devices
+    trial = Evaluator(without_limit(problem), evaluator.budget) if full and kinds else evaluator
     for by_machine in kinds.values():
-        reason = _with_them(evaluator, draft, price, max(by_machine.values(), key=len))
+        reason = _with_them(trial, draft, price, max(by_machine.values(), key=len))
+        reason = f"{limit_reason(problem)}; {reason}" if full else reason
         found.update({fleet.devices[d].id: reason for mates in by_machine.values() for d in mates})
     return found
 
@@ -123,6 +129,11 @@ def _with_them(evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: li
         return f"the plans tried with the {count} do not fit in memory"
     if best >= UNUSABLE_S:
         return f"no usable link joins the {count} to the others"
-    if best <= price.iteration_s * (1 + 1e-3):
-        return f"the {count} would not make an iteration faster"
-    return f"slower with the {count}: {show_seconds(best)} an iteration against {show_seconds(price.iteration_s)} without"
+    change = best / price.iteration_s - 1
+    word = "slower" if change > SAME else "faster" if change < -SAME else "no faster"
+    return f"{word} with the {count}: {show_seconds(best)} an iteration against {show_seconds(price.iteration_s)} without"
+
+
+def limit_reason(problem: Problem) -> str:
+    most = problem.most_devices
+    return f"constraints.max_devices allows {most} device{'s' if most > 1 else ''}"

@@ -20,7 +20,7 @@ from stages.schedule.legality import broken_rules
 from stages.schedule.parameters import ScheduleParameters
 from stages.schedule.preconditions import preconditions
 from stages.schedule.problem import Problem, build_problem
-from stages.schedule.reasons import group_reasons, settle_idle
+from stages.schedule.reasons import group_reasons, limit_reason, settle_idle
 from stages.schedule.search.evaluator import Budget, Evaluator
 from stages.schedule.search.nested_halving import SearchReport
 from stages.schedule.solvers import solver_named
@@ -121,7 +121,7 @@ def _run(problem: Problem, parameters: ScheduleParameters, warm: Sequence[Plan],
     starts = [d for d in (draft_of_plan(evaluator.problem, p) for p in warm) if d is not None]
     interrupted = False
     try:
-        report = solver.run(evaluator, parameters.seed, starts)
+        report = solver.search(evaluator, parameters.seed, starts)
     except Enough:
         report, interrupted = SearchReport(arms=[], operators={}), True
     evaluator.on_progress = lambda done, total, best: None
@@ -138,4 +138,6 @@ def _unused(evaluator: Evaluator, reason: str) -> dict[str, str]:
         return {}
     problem = evaluator.problem
     used = {int(d) for g in evaluator.best.groups for d in g.memory.devices}
+    if len(used) >= problem.most_devices:
+        reason = limit_reason(problem)
     return {d.id: problem.excluded.get(d.id, reason) for i, d in enumerate(problem.fleet.devices) if i not in used}

@@ -12,6 +12,7 @@ from stages.schedule.search.baselines.plain_ea import deap
 from stages.schedule.search.baselines.streamrl import streamrl
 from stages.schedule.search.baselines.verl import verl
 from stages.schedule.search.evaluator import Evaluator
+from stages.schedule.search.fewer import in_parts
 from stages.schedule.search.nested_halving import SearchReport, sha_ea
 from stages.schedule.search.random_search import random_search
 from stages.schedule.variant import evenly
@@ -21,17 +22,23 @@ from stages.schedule.variant import evenly
 class Solver:
     """``run`` searches (evaluator, seed, earlier plans as starts). ``sees``: the problem as its method knows it.
 
-    ``baseline``: its plan is left as the method made it; devices it leaves idle are not put to use afterwards.
+    ``baseline``: its plan is left as the method made it; devices it leaves idle are not put to use afterwards. ``counts``: it keeps
+    constraints.max_devices by itself; any other is given parts of the fleet that are no larger.
     """
 
     run: Callable[[Evaluator, int, Sequence[Draft]], SearchReport]
     sees: Callable[[Problem], Problem] = lambda problem: problem
     baseline: bool = False
+    counts: bool = False
+
+    def search(self, evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -> SearchReport:
+        """Run within constraints.max_devices."""
+        return self.run(evaluator, seed, warm) if self.counts else in_parts(self.run, evaluator, seed, warm)
 
 
 SOLVERS: dict[str, Solver] = {
-    "sha-ea": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm)),
-    "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm)),
+    "sha-ea": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm), counts=True),
+    "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm), counts=True),
     "verl": Solver(lambda evaluator, seed, warm: verl(evaluator), sees=evenly, baseline=True),
     "streamrl": Solver(lambda evaluator, seed, warm: streamrl(evaluator), sees=evenly, baseline=True),
     "deap": Solver(lambda evaluator, seed, warm: deap(evaluator, seed=seed), baseline=True),

@@ -27,6 +27,12 @@ def without(problem: Problem, left_out: NDArray[np.bool_], reason: str) -> Probl
     )
 
 
+def without_limit(problem: Problem) -> Problem:
+    """The problem for a user who allows any number of devices."""
+    constraints = problem.job.constraints.model_copy(update={"max_devices": None})
+    return variant(problem, job=problem.job.model_copy(update={"constraints": constraints}))
+
+
 def evenly(problem: Problem) -> Problem:
     """The problem for an engine that knows one share: equal layers on every stage, equal batches on every replica."""
     return variant(problem, engine=problem.engine.model_copy(update={"uneven_layers": False, "uneven_batches": False}))

@@ -104,11 +104,11 @@ def _exchangeable(problem: Problem, a: int, b: int) -> bool:
 
 
 def vectors(problem: Problem, cells: Cells, tasks: tuple[str, ...]) -> Iterator[Vector]:
-    """Every non-empty choice of devices the tasks may share, as counts."""
+    """Every non-empty choice of as many devices as a plan may use that the tasks may share, as counts."""
     mask = mask_of(problem, tasks)
     most = [len(m) if mask[m[0]] else 0 for m in cells.members]
     for vector in product(*(range(n + 1) for n in most)):
-        if any(vector):
+        if 0 < sum(vector) <= problem.most_devices:
             yield vector
 
 

@@ -126,6 +126,9 @@ class Programme:
         for cell, have in enumerate(counts):
             used = pulp.lpSum(c.vector[cell] * x for x, c in zip(self._take, self._columns, strict=True) if c.vector[cell])
             self._model += used <= have
+        most = self._problem.most_devices
+        if most < sum(counts):
+            self._model += pulp.lpSum(sum(c.vector) * x for x, c in zip(self._take, self._columns, strict=True)) <= most
 
     def _host_memory(self) -> None:
         fleet, reserve = self._problem.fleet, self._problem.engine.memory.reserve

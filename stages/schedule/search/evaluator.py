@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from artifacts.search import Point
 from stages.schedule.cost.iteration import GroupPrice, PlanPrice, compose, price_group
 from stages.schedule.draft import Draft, GroupDraft
 from stages.schedule.problem import Problem
+
+TOO_MANY = 1e3
+"""Lack of memory, relative to the device's, that twice the devices allowed count as."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,17 @@ class Evaluator:
         if len(made) < len(groups):
             return None
         price = compose(self.problem, made)
+        used = sum(len(g.memory.devices) for g in price.groups)
+        most = self.problem.most_devices
+        if used > most:  # behind every plan within the limit, the more the further over it
+            return replace(price, overflow=price.overflow + TOO_MANY * (used / most - 1))
         if price.feasible:
-            self._consider(draft, price)
+            self._consider(draft, price, used)
         elif self.nearest is None or price.cost < self.nearest.cost:
             self.nearest, self.nearest_draft = price, draft
         return price
 
-    def _consider(self, draft: Draft, price: PlanPrice) -> None:
-        used = sum(len(g.memory.devices) for g in price.groups)
+    def _consider(self, draft: Draft, price: PlanPrice, used: int) -> None:
         everything = self.problem.fleet.size - len(self.problem.excluded)
         if used == everything and (self.best_full is None or price.cost < self.best_full):
             self.best_full = price.cost

@@ -166,7 +166,7 @@ def size_vectors(problem: Problem, grouping: Grouping, *, most: int) -> list[Siz
 
     All compositions at single-device grain while they are few, else at the coarsest grain that keeps them few (machines hold 2, 4, 8 …).
     """
-    total = int(np.logical_or.reduce([mask_of(problem, g) for g in grouping]).sum())
+    total = min(int(np.logical_or.reduce([mask_of(problem, g) for g in grouping]).sum()), problem.most_devices)
     parts = len(grouping)
     grain = 1
     while comb(total // grain, parts) > MOST_SIZE_VECTORS and total // grain >= 2 * parts:

@@ -79,6 +79,7 @@ def test_terminal_summary_fits_and_tells_all() -> None:
     for expected in (
         "A  rollout 12×1×2  on 24 × L40S",
         "4 devices idle",
+        ": its link would slow every collective it joins",
         "reward 0.345 → 0.986, loss 0.02 → 0.0025",
         "−23 %",
         "prediction holds: −15 %, bound ±35 %",

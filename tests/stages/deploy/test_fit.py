@@ -112,6 +112,18 @@ def test_pins_regions_and_degrees_are_kept() -> None:
     assert "rollout uses a, b in a forbidden region" in error.message
 
 
+def test_what_a_plan_may_not_use_is_refused_by_the_constraints_name() -> None:
+    constraints = Constraints(keep_data_in=["venus"], forbid_devices=["a-1", "b"], max_devices=2)
+    job, topology = tiny_job(constraints=constraints), fleet({"a": 4, "b": 2}, region="mars")
+    error = refusal(job, topology, pool_plan(job, topology, ["a-0", "a-1", "b-1"]))
+    assert isinstance(error, InfeasiblePlan)
+    assert "rollout uses a, b outside venus, which data may not leave (keep_data_in)" in error.message
+    assert "rollout uses a-1, b-1, which forbid_devices leaves out" in error.message
+    assert "the plan uses 3 devices, max_devices allows 2" in error.message
+    kept = tiny_job(constraints=Constraints(keep_data_in=["mars"], forbid_devices=["a-1"], max_devices=3))
+    assert not check_documents(kept, topology, pool_plan(kept, topology, ["a-0", "a-2", "b-1"])).faults
+
+
 def test_bf16_needs_devices_that_know_it() -> None:
     job, topology = tiny_job(), fleet({"v": 2}, dtypes=("fp16", "fp32"))
     error = refusal(job, topology, pool_plan(job, topology, ["v-0", "v-1"]))

@@ -24,7 +24,7 @@ def everything(problem: Problem) -> Iterator[Draft]:
     devices = range(problem.fleet.size)
     options: dict[tuple[tuple[str, ...], int], list[tuple[Cut | None, int]]] = {}
     for grouping in groupings(problem):
-        for count in range(len(grouping), problem.fleet.size + 1):
+        for count in range(len(grouping), problem.most_devices + 1):
             for order in permutations(devices, count):
                 for parts in _parts(order, len(grouping)):
                     for tasks, part in zip(grouping, parts, strict=True):
