@@ -8,6 +8,8 @@ standard error. The exit status is the error's kind. SIGTERM stops within ten se
 from __future__ import annotations
 
 import argparse
+import atexit
+import logging
 import os
 import signal
 import socket
@@ -131,7 +133,10 @@ def main(stage: str, run: Callable[[StageContext], dict[str, Any]], argv: list[s
     arguments = parser.parse_args(argv)
     out = _claim_stdout()
     signal.signal(signal.SIGTERM, _stop)
-    sys.exit(_run(stage, run, arguments.request, out))
+    status: list[int] = []
+    atexit.register(_end_at_once, status)
+    status.append(_run(stage, run, arguments.request, out))
+    sys.exit(status[0])
 
 
 def _run(stage: str, run: Callable[[StageContext], dict[str, Any]], request_path: str, out: TextIO) -> int:
@@ -161,6 +166,15 @@ def _run(stage: str, run: Callable[[StageContext], dict[str, Any]], request_path
         broken = Outcome(status="error", kind="StageCrashed", message=f"stage {stage} failed: {type(error).__name__}: {error}",
                          fix="this is a bug or a broken installation; the traceback is in the stage's log")
         return finish(broken, 1)
+
+
+def _end_at_once(status: list[int]) -> None:
+    """The last exit handler (they run in reverse). Python would go on to take torch and verl apart piece by piece: seconds, for nothing."""
+    if status:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status[0])
 
 
 def _claim_stdout() -> TextIO:

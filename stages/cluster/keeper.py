@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import threading
+from contextlib import suppress
 from typing import IO, Any
 
 import psutil
@@ -54,9 +55,33 @@ def _end_when_closed(scratch: str) -> None:
     """Nothing more is written to standard input: it becomes readable when it is closed."""
     while os.read(0, 1):
         pass
-    end_descendants(psutil.Process(), grace_s=_GRACE_S)
-    shutil.rmtree(scratch, ignore_errors=True)
-    os._exit(0)  # with whatever a start in progress may just have begun: the kernel ends that with us
+    try:
+        _end_servers()
+        end_descendants(psutil.Process(), grace_s=_GRACE_S)
+        shutil.rmtree(scratch, ignore_errors=True)
+    finally:
+        os._exit(0)  # with whatever a start in progress may just have begun: the kernel ends that with us
+
+
+def _end_servers() -> None:
+    """Raylets say goodbye to the GCS, which does not answer SIGTERM in time: they go first, within milliseconds, and it is killed."""
+    servers = psutil.Process().children()
+    raylets = [p for p in servers if _is(p, "raylet")]
+    for raylet in raylets:
+        with suppress(psutil.NoSuchProcess):
+            raylet.terminate()
+    psutil.wait_procs(raylets, timeout=_GRACE_S)
+    for server in servers:
+        if _is(server, "gcs_server"):
+            with suppress(psutil.NoSuchProcess):
+                server.kill()
+
+
+def _is(process: psutil.Process, name: str) -> bool:
+    try:
+        return process.name() == name
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _start_all(asked: dict[str, Any], answers: IO[str]) -> None:

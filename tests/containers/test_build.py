@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -99,10 +98,8 @@ def test_a_real_build_and_what_is_in_the_image(engine: docker.DockerClient) -> N
         done = build("profile", **variables)
         assert done.returncode == 0, done.stdout + done.stderr
         image = engine.images.get(name)
-        started = time.monotonic()
         assert build("profile", **variables).returncode == 0
         assert engine.images.get(name).id == image.id, "the same content is the same image"
-        assert time.monotonic() - started < 60
 
         labels = image.labels
         assert labels["hetrl.code-digest"] == code_digest("profile", ROOT) and labels["org.opencontainers.image.version"]

@@ -31,7 +31,7 @@ def script(place: Path, command: str, **variables: str) -> subprocess.CompletedP
     env = {**os.environ, "HETRL_ENGINE_STATE": str(place / "state"), "DOCKER_HOST": f"unix://{place}/s", "HETRL_DOCKERD_ARGS": options,
            **variables}
     return subprocess.run(["unshare", "--net", "bash", str(ROOT / "containers" / "engine.sh"), command], env=env, capture_output=True, text=True,
-                          check=False, timeout=120)
+                          check=False, timeout=300)
 
 
 def test_it_starts_one_and_stops_that_one(place: Path) -> None:

@@ -39,7 +39,7 @@ def profile(runner: DockerRunner, store: str, workdir: Path) -> tuple[Topology, 
     request = StageRequest(stage="profile", store=store, pipeline="p", version="v1", run_id="stage-test", runner="docker",
                            code_digest=runner.code_digest("profile"), image_digest=runner.image_digest("profile"), workdir=str(workdir),
                            parameters={"cluster": {"kind": "local"}, "devices": 1, "seconds": 0.5})
-    result = runner.run(request, on_event=events.append, timeout_s=120)  # type: ignore[arg-type]
+    result = runner.run(request, on_event=events.append, timeout_s=600)  # type: ignore[arg-type]
     assert result.returncode == 0 and result.outcome.version == "v1"
     made = open_store(store, pipeline="p")
     (ref,) = made.history("profile")

@@ -38,7 +38,7 @@ class Services:
     def api(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{prefect.api_url(self.port)}{path}", data=data, headers={"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.loads(answer.read() or b"null")
 
     def start(self, deployment: str, **parameters: object) -> str:
@@ -47,7 +47,7 @@ class Services:
         made = self.api(f"/deployments/{found['id']}/create_flow_run", {"parameters": found["parameters"] | parameters, "state": {"type": "SCHEDULED"}})
         return str(made["id"])
 
-    def finish(self, run: str, within_s: float = 120) -> dict[str, Any]:
+    def finish(self, run: str, within_s: float = 500) -> dict[str, Any]:
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             state = self.api(f"/flow_runs/{run}")["state"]
@@ -128,7 +128,7 @@ def test_a_cancelled_run_leaves_no_stage_behind(services: Services) -> None:
     run = services.start("train", cluster="local", until_stage="profile", force=True)
     stage = _wait_for_stage("stages.profile")
     command = [sys.executable, "-m", "prefect", "flow-run", "cancel", run]
-    subprocess.run(command, env=prefect.environment(services.port), cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, env=prefect.environment(services.port), cwd=ROOT, check=True, capture_output=True, timeout=300)
     assert services.finish(run)["type"] == "CANCELLED"
     assert _gone(stage)
 
@@ -143,7 +143,7 @@ def test_a_killed_flow_leaves_no_stage_behind(services: Services) -> None:
     assert _gone(stage)
 
 
-def _wait_for_stage(name: str, within_s: float = 40) -> psutil.Process:
+def _wait_for_stage(name: str, within_s: float = 300) -> psutil.Process:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
@@ -157,7 +157,7 @@ def _wait_for_stage(name: str, within_s: float = 40) -> psutil.Process:
     raise AssertionError(f"{name} did not start")
 
 
-def _gone(process: psutil.Process, within_s: float = 20) -> bool:
+def _gone(process: psutil.Process, within_s: float = 120) -> bool:
     deadline = time.monotonic() + within_s
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:

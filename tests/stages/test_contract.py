@@ -44,7 +44,7 @@ def run(ctx: StageContext) -> dict:
         raise ZeroDivisionError("a bug")
     if what == "wait":
         ctx.log("waiting")
-        time.sleep(60)
+        time.sleep(600)
     return {"figure": 1}
 
 main("schedule", run)
@@ -85,7 +85,7 @@ def change(request: Path, **parameters: object) -> None:
 
 
 def outcome_of(process: subprocess.Popen[str]) -> tuple[Outcome, list[Log | Progress | Outcome], str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     events = [parse_event(line) for line in out.splitlines()]
     last = events[-1]
     assert isinstance(last, Outcome), out + err

@@ -98,7 +98,7 @@ def _start(folder: Path, config: Path, fsid: str, mon_port: int, daemons: list[s
 
 
 def _call(config: Path, program: str, *arguments: str) -> str:
-    done = subprocess.run([program, "-c", str(config), *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, "-c", str(config), *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{program} {arguments[0]}: {done.stderr[-500:]}"
     return done.stdout
 
@@ -111,13 +111,13 @@ def _daemon(folder: Path, config: Path, program: str, *arguments: str) -> subpro
 def _wait(settings: StoreSettings) -> None:
     client = boto3.client("s3", endpoint_url=settings.endpoint_url, region_name=settings.region, aws_access_key_id=settings.access_key_id,
                           aws_secret_access_key=settings.secret_access_key, config=Config(retries={"total_max_attempts": 1}, proxies={}))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             client.list_buckets()
             return
         except (ClientError, BotoCoreError):
-            assert time.monotonic() < deadline, "Ceph RGW did not answer within a minute"
+            assert time.monotonic() < deadline, "Ceph RGW did not answer within five minutes"
             time.sleep(0.2)
 
 

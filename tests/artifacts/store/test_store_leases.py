@@ -51,8 +51,9 @@ def test_an_error_inside_releases_too_and_is_not_swallowed(store: Store) -> None
 
 
 def test_an_expired_lease_may_be_taken_and_its_holder_learns_it(store: Store) -> None:
-    first = store.acquire_lease("lab", holder="anna", run_id="r1", ttl_s=1.5)
+    first = store.acquire_lease("lab", holder="anna", run_id="r1", ttl_s=60)
     assert isinstance(take(store, "r2"), ClusterBusy)
+    first.renew(0.2)
     wait_until_expired(first)
     second = take(store, "r2")
     assert isinstance(second, Lease)
@@ -63,7 +64,7 @@ def test_an_expired_lease_may_be_taken_and_its_holder_learns_it(store: Store) ->
 
 
 def test_renewing_holds_it_beyond_the_first_term(store: Store) -> None:
-    lease = store.acquire_lease("lab", holder="anna", run_id="r1", ttl_s=1.0)
+    lease = store.acquire_lease("lab", holder="anna", run_id="r1", ttl_s=0.5)
     before = lease.record
     after = lease.renew(60)
     assert after.expires_at > before.expires_at and after.taken_at == before.taken_at and after.state == "renewed"

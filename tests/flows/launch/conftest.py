@@ -6,8 +6,10 @@ import importlib.util
 import io
 import os
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker
@@ -15,6 +17,7 @@ import pytest
 
 from artifacts.errors import RunnerUnavailable
 from artifacts.invocation import StageRequest
+from flows.launch import follow
 from flows.launch.docker_runner import DockerRunner
 from flows.launch.engine import connect
 from tests.flows.launch.docker_images import PREFIX, SETTINGS, ours
@@ -38,6 +41,20 @@ def make_request(tmp_path: Path) -> Callable[..., StageRequest]:
 @pytest.fixture
 def events() -> Events:
     return Events()
+
+
+@pytest.fixture
+def late_when_ready(events: Events, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Collects events; once the stage is ready, an hour has passed on the clock of deadlines, however long it took to start."""
+    clock = SimpleNamespace(ahead_s=0.0, monotonic=lambda: time.monotonic() + clock.ahead_s)
+    monkeypatch.setattr(follow, "time", clock)
+
+    def on_event(event: Any) -> None:
+        events(event)
+        if event.message == "ready" or event.message.startswith("pids"):
+            clock.ahead_s = 3600.0
+
+    return on_event
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +92,14 @@ def images(engine: docker.DockerClient, stage_root: Path) -> Iterator[str]:
 def runner(images: str, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerRunner]:
     for name in [n for n in os.environ if n.startswith(("AWS_", "HETRL_"))]:
         monkeypatch.delenv(name)
-    yield DockerRunner(settings=SETTINGS, grace_s=1.0, exit_grace_s=0.7)
+    yield DockerRunner(settings=SETTINGS, grace_s=60, exit_grace_s=60)
     assert not ours(engine), "a test left containers behind"
+
+
+@pytest.fixture
+def hasty(runner: DockerRunner) -> DockerRunner:
+    """For stages that do not end by themselves."""
+    return DockerRunner(settings=SETTINGS, grace_s=1.0, exit_grace_s=0.7)
 
 
 @pytest.fixture

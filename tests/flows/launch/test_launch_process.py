@@ -27,6 +27,12 @@ Make = Callable[..., StageRequest]
 
 @pytest.fixture
 def runner(stage_root: Path) -> ProcessRunner:
+    return ProcessRunner(root=stage_root, grace_s=60, exit_grace_s=60)
+
+
+@pytest.fixture
+def hasty(stage_root: Path) -> ProcessRunner:
+    """For stages that do not end by themselves."""
     return ProcessRunner(root=stage_root, grace_s=0.6, exit_grace_s=0.5)
 
 
@@ -39,7 +45,7 @@ def running(pid: int) -> bool:
 
 def test_events_of_a_good_stage_arrive_in_order(runner: ProcessRunner, make_request: Make, events: Events, tmp_path: Path) -> None:
     result = runner.run(make_request("good"), on_event=events)
-    assert result.outcome.version == "v1" and result.returncode == 0 and 0 < result.seconds < 30
+    assert result.outcome.version == "v1" and result.returncode == 0 and result.seconds > 0
     told = [e for e in events if not (isinstance(e, Log) and e.message == "a library speaks")]
     assert told[0] == Progress(done=1, total=2, message="half", values={"loss": 0.5})
     assert told[1:3] == [Log(message="working"), Log(level="debug", message="plain text on standard output")]
@@ -88,21 +94,27 @@ def test_a_crash_after_publishing_is_a_success_with_a_warning(runner: ProcessRun
 
 
 @pytest.mark.parametrize(("stage", "at_least"), [("polite", 0.0), ("stubborn", 0.6)])
-def test_a_stage_past_its_deadline_is_stopped(runner: ProcessRunner, make_request: Make, events: Events,
+def test_a_stage_past_its_deadline_is_stopped(hasty: ProcessRunner, make_request: Make, late_when_ready: Callable[..., None],
                                                stage: str, at_least: float) -> None:
     started = time.monotonic()
-    with pytest.raises(StageTimeout, match=f"stage {stage} did not finish within 3.00 s.*ready"):
-        runner.run(make_request(stage), on_event=events, timeout_s=3)
-    assert 3 + at_least <= time.monotonic() - started < 30
+    with pytest.raises(StageTimeout, match=f"stage {stage} did not finish within 10 min 0 s.*ready"):
+        hasty.run(make_request(stage), on_event=late_when_ready, timeout_s=600)
+    assert time.monotonic() - started >= at_least, "a stage that does not end has its grace"
     assert not mine()
 
 
-def test_a_version_published_while_stopping_counts(runner: ProcessRunner, make_request: Make, events: Events) -> None:
-    assert runner.run(make_request("finishes_when_asked"), on_event=events, timeout_s=3).outcome.version == "v9"
+def test_a_deadline_counts_from_the_start(runner: ProcessRunner, make_request: Make, events: Events) -> None:
+    with pytest.raises(StageTimeout, match=r"stage polite did not finish within 1\.00 s"):
+        runner.run(make_request("polite"), on_event=events, timeout_s=1)
+    assert not mine()
 
 
-def test_a_stage_that_hangs_after_its_outcome_is_ended(runner: ProcessRunner, make_request: Make, events: Events) -> None:
-    result = runner.run(make_request("hangs_at_exit"), on_event=events)
+def test_a_version_published_while_stopping_counts(runner: ProcessRunner, make_request: Make, late_when_ready: Callable[..., None]) -> None:
+    assert runner.run(make_request("finishes_when_asked"), on_event=late_when_ready, timeout_s=600).outcome.version == "v9"
+
+
+def test_a_stage_that_hangs_after_its_outcome_is_ended(hasty: ProcessRunner, make_request: Make, events: Events) -> None:
+    result = hasty.run(make_request("hangs_at_exit"), on_event=events)
     assert result.outcome.version == "v2" and result.returncode == -signal.SIGTERM
     assert any("does not exit" in m for m in events.logs)
 
@@ -190,7 +202,7 @@ def test_a_python_that_is_not_there(stage_root: Path, make_request: Make, events
 
 
 def sleeper(mark: Mark) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, VARIABLE: mark.to_json()})
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={**os.environ, VARIABLE: mark.to_json()})
 
 
 def dead_owner() -> Owner:
@@ -214,10 +226,10 @@ def test_a_sweep_ends_orphans_only(runner: ProcessRunner) -> None:
         time.sleep(0.1)
         ended = runner.sweep()
         assert {f"train of run r1 (pid {orphan.pid})", f"train of run r4 (pid {reused.pid})"} <= set(ended)
-        assert orphan.wait(5) == reused.wait(5) == -signal.SIGTERM
+        assert orphan.wait(60) == reused.wait(60) == -signal.SIGTERM
         assert all(p.poll() is None for p in others)
         assert runner.stop_run("r2") == [f"train of run r2 (pid {others[0].pid})"]
-        assert others[0].wait(5) == -signal.SIGTERM and others[1].poll() is None
+        assert others[0].wait(60) == -signal.SIGTERM and others[1].poll() is None
     finally:
         for process in (orphan, reused, *others):
             process.kill()

@@ -42,12 +42,12 @@ STAGES = {
             sys.exit(143)
         signal.signal(signal.SIGTERM, stop)
         say(event="log", message="ready")
-        time.sleep(60)
+        time.sleep(600)
     """,
     "stubborn": """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         say(event="log", message="ready")
-        time.sleep(60)
+        time.sleep(600)
     """,
     "finishes_when_asked": """
         def stop(*_):
@@ -55,20 +55,20 @@ STAGES = {
             sys.exit(0)
         signal.signal(signal.SIGTERM, stop)
         say(event="log", message="ready")
-        time.sleep(60)
+        time.sleep(600)
     """,
     "hangs_at_exit": """
         outcome(status="ok", version="v2")
-        time.sleep(60)
+        time.sleep(600)
     """,
     "leaves_children": """
-        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=new) for new in (False, True)]
+        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=new) for new in (False, True)]
         outcome(status="ok", version="v3", summary={"pids": [c.pid for c in children]})
     """,
     "waits_with_children": """
-        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=new) for new in (False, True)]
+        children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=new) for new in (False, True)]
         say(event="log", message="pids " + " ".join(str(p) for p in [os.getpid(), *(c.pid for c in children)]))
-        time.sleep(60)
+        time.sleep(600)
     """,
     "noisy": """
         raw = os.fdopen(1, "wb", closefd=False)

@@ -40,7 +40,7 @@ def test_start_find_stop_and_start_again_with_the_data(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="already runs at"):
             start_s3(tmp_path / "s3", port=1)
         with pytest.raises(HTTPError, match="403"):
-            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(first.endpoint + "/embedded/x/a", timeout=10)
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(first.endpoint + "/embedded/x/a", timeout=60)
         addresses = {one.laddr.ip for one in psutil.Process(first.pid).net_connections("inet") if one.status == psutil.CONN_LISTEN}
         assert addresses == {"127.0.0.1"}
         os.kill(first.pid, signal.SIGKILL)
@@ -65,7 +65,7 @@ def test_start_find_stop_and_start_again_with_the_data(tmp_path: Path) -> None:
 def test_it_can_be_started_by_one_process_and_stopped_by_another(tmp_path: Path) -> None:
     code = "import sys; from flows.services.s3 import start_s3; print(start_s3(sys.argv[1]).pid)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s3")], cwd=Path(__file__).parents[3], capture_output=True, text=True,
-                          timeout=120, check=True)
+                          timeout=300, check=True)
     server = running_s3(tmp_path / "s3")
     assert server is not None and server.pid == int(done.stdout)
     put(server, "a")

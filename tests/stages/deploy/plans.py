@@ -76,7 +76,7 @@ def start(request_file: Path) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, list[Log | Progress], Outcome, str]:
     """Exit status, events, outcome, standard error."""
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=540)
     events = [parse_event(line) for line in out.splitlines()]
     assert events and isinstance(events[-1], Outcome), (out, err)
     return process.returncode, events[:-1], events[-1], err  # type: ignore[return-value]

@@ -53,7 +53,7 @@ def test_memory_that_is_not_known_is_never_zero(size: Any, expected: int | None)
 def test_without_amds_library_the_probe_says_so() -> None:
     if amd.load_amdsmi() is not None:
         pytest.skip("this machine has amdsmi")
-    with Probe("amdsmi", deadline_s=30) as probe:
+    with Probe("amdsmi", deadline_s=300) as probe:
         answer = probe.read()
     assert answer["devices"] == [] and "install ROCm's Python package" in answer["notes"][0]
 

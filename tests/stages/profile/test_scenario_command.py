@@ -41,5 +41,5 @@ def test_a_setting_nobody_published_and_a_place_nobody_can_write_to(tmp_path: Pa
 
 
 def test_the_same_setting_as_an_inventory_to_change() -> None:
-    done = subprocess.run([sys.executable, "-m", "stages.profile.scenarios", "multi-country"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-m", "stages.profile.scenarios", "multi-country"], capture_output=True, text=True, timeout=300, check=True)
     assert "reconstructed: true" in done.stdout and "Zurich" in done.stdout

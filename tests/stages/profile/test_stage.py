@@ -96,7 +96,7 @@ def test_wrong_requests_are_one_line_and_publish_nothing(bench: Bench, parameter
 
 
 def test_stopping_it_leaves_no_probe_and_no_version(bench: Bench) -> None:
-    process = subprocess.Popen(bench.command("v1", {"seconds": 30.0}), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(bench.command("v1", {"seconds": 300.0}), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     events = (parse_event(line) for line in process.stdout)
     assert any(isinstance(e, Progress) and e.done == 1 for e in events)
@@ -104,15 +104,15 @@ def test_stopping_it_leaves_no_probe_and_no_version(bench: Bench) -> None:
     assert children, "the device probes run"
     process.send_signal(signal.SIGTERM)
     last = list(events)[-1]
-    assert process.wait(timeout=10) == 143
+    assert process.wait(timeout=300) == 143
     assert isinstance(last, Outcome) and last.status == "error" and "nothing was published" in last.message
-    _, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
     assert not list((bench.folder / "store").rglob("manifest.json"))
 
 
 def _children(pid: int) -> list[psutil.Process]:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         found = psutil.Process(pid).children()
         if len(found) >= 2 or (found and (psutil.cpu_count() or 1) == 1):

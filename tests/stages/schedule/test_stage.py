@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,8 +74,6 @@ def test_a_wrong_parameter_exits_with_status_2(tmp_path: Path) -> None:
 
 def test_planning_loads_nothing_heavy() -> None:
     code = "import sys, json, stages.schedule.stage; print(json.dumps(sorted(sys.modules)))"
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {"torch", "ray", "verl", "matplotlib", "prefect"}
-    assert time.monotonic() - started < 15

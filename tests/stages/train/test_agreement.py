@@ -89,7 +89,7 @@ class Ranks:
         return found
 
     def end(self) -> None:
-        self._server.communicate(timeout=60)
+        self._server.communicate(timeout=300)
 
 
 @pytest.fixture(scope="module")
