@@ -31,7 +31,8 @@ ENOUGH = "enough"
 def schedule(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, job: Path = JOB_OPTION,
              out: Path = typer.Option(Path(".hetrl/plan"), "--out", help="Folder for plan, prediction, search and report."),
              calibration: Path = CALIBRATION,
-             solver: str = typer.Option("auto", "--solver", help="auto, sha-ea, ilp (exact), or a baseline: verl, streamrl, deap, random."),
+             solver: str = typer.Option("auto", "--solver", help="auto, sha-ea, exact (ilp: the integer programme alone), or a baseline: "
+                                        "verl, streamrl, deap, random."),
              budget: str = typer.Option("", "--budget", help="Seconds (10s, 2m) or plan evaluations (5000)."),
              seconds: float = typer.Option(None, "--seconds", help="Budget in seconds."),
              evaluations: int = typer.Option(None, "--evaluations", help="Budget in plan evaluations: the same plan on every machine."),

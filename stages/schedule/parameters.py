@@ -10,7 +10,7 @@ from artifacts.base import Name, Strict
 
 DEFAULT_EVALUATIONS = 4000
 
-SolverName = Literal["auto", "sha-ea", "ilp", "verl", "streamrl", "deap", "random"]
+SolverName = Literal["auto", "sha-ea", "exact", "ilp", "verl", "streamrl", "deap", "random"]
 
 
 class ScheduleParameters(Strict):

@@ -38,7 +38,8 @@ class Solver:
 
 SOLVERS: dict[str, Solver] = {
     "sha-ea": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm), counts=True),
-    "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm), counts=True),
+    "exact": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm, branching=True), counts=True),
+    "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm, branching=False), counts=True),
     "verl": Solver(lambda evaluator, seed, warm: verl(evaluator), sees=evenly, baseline=True),
     "streamrl": Solver(lambda evaluator, seed, warm: streamrl(evaluator), sees=evenly, baseline=True),
     "deap": Solver(lambda evaluator, seed, warm: deap(evaluator, seed=seed), baseline=True),

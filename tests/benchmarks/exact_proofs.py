@@ -1,46 +1,96 @@
-"""What the integer programme proves on the mixed instances: ``python -m tests.benchmarks.exact_proofs [--seconds 180] [instance …]``.
+"""The exact optimum of the mixed instances: ``python -m tests.benchmarks.exact_proofs`` proves what is missing and writes infra/docs/exact.md.
 
-One line an instance: the optimum, the bound, the seconds, which plans the proof is about, and how far the named solvers were from it at the
-same number of seconds.
+Results are kept line by line in ``exact_proofs.jsonl``, so that a run that was stopped goes on where it was; a line that was made with
+another state of the cost model's sources is made again. ``--page`` only writes the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import time
+from pathlib import Path
+from typing import Any
 
-from stages.schedule.parameters import ScheduleParameters
+import stages.schedule.cost
+from stages.schedule.parameters import ScheduleParameters, SolverName
 from stages.schedule.solve import Solution, solve
+from tests.benchmarks.exact_page import page
 from tests.benchmarks.instances import Instance, instances
 
-COMPARED = ("auto", "sha-ea")
+RESULTS = Path(__file__).with_suffix(".jsonl")
+PAGE = Path(__file__).parents[2] / "infra/docs/exact.md"
+COMPARED: tuple[SolverName, ...] = ("auto", "sha-ea")
+
+Line = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Proofs of the integer programme on the twenty mixed instances.")
+    parser = argparse.ArgumentParser(description="Proofs of the twenty mixed instances, and the page about them.")
     parser.add_argument("names", nargs="*", help="beginnings of names; none: all")
-    parser.add_argument("--seconds", type=float, default=180.0)
-    parser.add_argument("--compare", type=float, default=0.0, help="seconds for each other solver; 0: not run")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of each proof at most")
+    parser.add_argument("--ilp", type=float, default=0.0, help="seconds of the integer programme alone, too; 0: not run")
+    parser.add_argument("--compare", action="store_true", help="run the searches, too, at their default budget of evaluations")
+    parser.add_argument("--page", action="store_true", help="only write the page from the lines there are")
     arguments = parser.parse_args()
-    for instance in instances():
-        if not arguments.names or any(instance.name.startswith(n) for n in arguments.names):
-            print(proof_line(instance, seconds=arguments.seconds, compare=arguments.compare), flush=True)
+    for instance in [] if arguments.page else _wanted(arguments.names):
+        _make(instance, "exact", arguments.seconds)
+        if arguments.ilp:
+            _make(instance, "ilp", arguments.ilp)
+        for solver in COMPARED if arguments.compare else ():
+            _make(instance, solver, None)
+    PAGE.write_text(page(instances(), known()), encoding="utf-8")
 
 
-def proof_line(instance: Instance, *, seconds: float, compare: float) -> str:
-    started = time.monotonic()
-    exact = _solve(instance, "ilp", seconds)
-    spent, best = time.monotonic() - started, exact.prediction.iteration_time_s
-    bound, scope = exact.search.proved_bound_s, exact.search.proof_scope.partition(":")[0].partition(" whose")[0]
-    said = f"{exact.search.status:8} {best:10.4f} s, bound {'none' if bound is None else f'{bound:10.4f} s'}, {spent:6.1f} s, {scope}"
-    gaps = "".join(
-        f", {name} {_solve(instance, name, compare).prediction.iteration_time_s / best - 1:+.2%}" for name in COMPARED if compare
-    )
-    return f"{instance.name:32} {said}; {exact.search.arms[-1].name}{gaps}"
+def _wanted(names: list[str]) -> list[Instance]:
+    """Small fleets first."""
+    chosen = [i for i in instances() if not names or any(i.name.startswith(n) for n in names)]
+    return sorted(chosen, key=lambda i: len(i.topology.devices))
 
 
-def _solve(instance: Instance, solver: str, seconds: float) -> Solution:
-    return solve(instance.job, instance.topology, parameters=ScheduleParameters(solver=solver, seconds=seconds))  # type: ignore[arg-type]
+def known() -> dict[tuple[str, str], Line]:
+    """Lines by instance and solver, the last of each."""
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return {(line["instance"], line["solver"]): line for line in lines}
+
+
+def cost_model() -> str:
+    """Digest of the cost model's sources."""
+    folder = Path(stages.schedule.cost.__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def _make(instance: Instance, solver: SolverName, seconds: float | None) -> None:
+    """Solve, unless that is known, and append what came out."""
+    if known().get((instance.name, solver), {}).get("cost_model") == cost_model():
+        return
+    wall, cpu = time.monotonic(), time.process_time()
+    parameters = ScheduleParameters(solver=solver, seconds=seconds) if seconds else ScheduleParameters(solver=solver)
+    found = solve(instance.job, instance.topology, parameters=parameters)
+    line = _line(found) | {"wall_s": round(time.monotonic() - wall, 1), "cpu_s": round(time.process_time() - cpu, 1)}
+    line = {"instance": instance.name, "solver": solver, "cost_model": cost_model()} | line
+    with RESULTS.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(line, ensure_ascii=False) + "\n")
+    print(json.dumps(line, ensure_ascii=False), flush=True)
+
+
+def _line(found: Solution) -> Line:
+    search = found.search
+    methods = [arm for arm in search.arms if arm.name.startswith(("branch and bound", "integer programme"))]
+    return {
+        "status": search.status,
+        "iteration_s": found.prediction.iteration_time_s,
+        "bound_s": search.proved_bound_s,
+        "scope": search.proof_scope,
+        "methods": {arm.name: arm.best_s for arm in methods},
+        "layouts": sum(arm.evaluations for arm in methods),
+        "devices_used": sum(len(g.devices) for g in found.plan.groups),
+    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifacts.errors import InputError
-from stages.schedule.cost.iteration import compose, host_bytes
+from stages.schedule.cost.iteration import host_bytes
 from stages.schedule.draft import GroupDraft
 from stages.schedule.exact.cells import Cells, Vector, sequences, vectors
 from stages.schedule.exact.choices import order_matters, task_sets, whole_cuts
@@ -94,10 +94,31 @@ def enumerate_columns(
         raise InputError(
             f"solver ilp takes at most {MOST_MACHINES} machines, the topology has {len(problem.fleet.machines)}", fix="use auto"
         )
-    floors = Floors(problem, cells)
+    floors, sets = Floors(problem, cells), task_sets(problem)
+    found = Catalogue([], True, True, 0)
+    apart = [tasks for tasks in sets if tasks == ("rollout",) and not any("rollout" in other for other in sets if other != tasks)]
+    for part in (apart, [tasks for tasks in sets if tasks not in apart]):
+        more = _columns_of_sets(problem, cells, floors, part, cutoff_s=cutoff_s, stop=stop, threads=threads)
+        if part is apart and apart and more.finished:  # the others must leave rollout the devices that one of these columns needs
+            floors.need(0, [(c.vector, c.seconds[0]) for c in more.columns])
+        every = found.complete and more.complete
+        found = Catalogue(found.columns + more.columns, every, found.finished and more.finished, found.evaluations + more.evaluations)
+    return found
+
+
+def _columns_of_sets(
+    problem: Problem,
+    cells: Cells,
+    floors: Floors,
+    sets: Sequence[tuple[str, ...]],
+    *,
+    cutoff_s: float,
+    stop: Callable[[], bool],
+    threads: int,
+) -> Catalogue:
     families: dict[tuple[tuple[str, ...], Vector], Family] = {}
     wanted: list[tuple[tuple[str, ...], Vector, Vector, tuple[int, ...]]] = []
-    for tasks in task_sets(problem):
+    for tasks in sets:
         for vector in vectors(problem, cells, tasks):
             least = floors.phases(tasks, vector)
             if combine(problem, least) <= cutoff_s:
@@ -154,7 +175,8 @@ def columns_of(problem: Problem, cells: Cells, family: Family, *, cutoff_s: floa
     cuts = list(whole_cuts(problem, tasks, sum(vector)))
     if not cuts:
         return [], every, 0
-    swept = sweep(problem, tasks, orders, cuts, [order_matters(cells, vector, cut, tp, blocks=not every) for cut, tp in cuts])
+    matters = [order_matters(cells, vector, cut, tp, blocks=not every) for cut, tp in cuts]
+    swept = sweep(problem, tasks, orders, cuts, matters, least=family.least, cutoff_s=cutoff_s)
     phases, lack, update = swept.values[..., :3], swept.values[..., 3], swept.values[..., UPDATE]
     seconds = combine(problem, [np.maximum(phases[..., at], family.least[at]) for at in range(3)]) + update
     hopeful = np.argwhere((lack <= 0) & (seconds <= cutoff_s) & (phases.max(axis=-1) < UNUSABLE_S))
@@ -209,13 +231,3 @@ def _host(problem: Problem, draft: GroupDraft) -> list[float]:
     price = Evaluator(problem, Budget(evaluations=1)).group(draft)
     assert price is not None, "what the kernel laid out once it lays out again"
     return [float(b) for b in host_bytes(problem, [price])]
-
-
-def weight_update_of(problem: Problem, cells: Cells, actor: Column, rollout: Column) -> float:
-    """Seconds of the weight update between two groups, each on devices of its own. 0 where they do not fit side by side."""
-    if any(a + b > n for a, b, n in zip(actor.vector, rollout.vector, cells.counts, strict=True)):
-        return 0.0
-    devices = cells.placed([actor.draft.devices, rollout.draft.devices])
-    pricing = Evaluator(problem, Budget(evaluations=2))
-    prices = [pricing.group(replace(c.draft, devices=d)) for c, d in zip((actor, rollout), devices, strict=True)]
-    return compose(problem, [p for p in prices if p is not None]).weight_update_s

@@ -21,26 +21,11 @@ from typing import Any
 import pulp
 
 from stages.schedule.exact.cells import Cells, Vector
-from stages.schedule.exact.columns import Column, weight_update_of
-from stages.schedule.exact.floors import combine
+from stages.schedule.exact.columns import Column
+from stages.schedule.exact.outcome import TOLERANCE, Outcome, Updates, host_limits
 from stages.schedule.problem import Problem
 
-TOLERANCE = 1e-9
 POLL_S = 0.2
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The best choice of columns found (None: none up to the cut-off) and its iteration time; no choice is below ``bound_s``.
-
-    ``finished``: the solver came to its end, so that the choice is the best, or none exists up to the cut-off.
-    """
-
-    chosen: list[Column] | None
-    objective_s: float
-    bound_s: float
-    finished: bool
-    rounds: int
 
 
 def solve_programme(
@@ -70,7 +55,7 @@ def solve_programme(
         rounds, bound = rounds + 1, max(bound, solved.bound_s)
         if solved.chosen is None:
             return Outcome(chosen, objective, min(cutoff_s, objective) if solved.finished else bound, solved.finished, rounds)
-        actual = programme.seconds_of(solved.chosen)
+        actual = programme.updates.iteration(solved.chosen)
         if actual < min(objective, cutoff_s * (1 + TOLERANCE)):
             chosen, objective = solved.chosen, actual
         if not programme.charge(solved.chosen):
@@ -90,10 +75,10 @@ class Programme:
     """The model, in units of the cut-off so that the solver's absolute tolerances are relative ones."""
 
     def __init__(self, problem: Problem, columns: Sequence[Column], cells: Cells, cutoff_s: float) -> None:
-        self._problem, self._columns, self._cells, self._unit = problem, columns, cells, cutoff_s
+        self._problem, self._columns, self._unit = problem, columns, cutoff_s
         self._overhead = problem.calibration.overhead_s if problem.calibration else 0.0
         self._charged: set[int] = set()
-        self._updates: dict[tuple[object, ...], float] = {}
+        self.updates = Updates(problem, cells)
         self._actors = [i for i, c in enumerate(columns) if "actor_training" in c.draft.tasks]
         self._model = pulp.LpProblem("plan", pulp.LpMinimize)
         self._take = [self._model.add_variable(f"x{i}", cat="Binary") for i in range(len(columns))]
@@ -131,25 +116,10 @@ class Programme:
             self._model += pulp.lpSum(sum(c.vector) * x for x, c in zip(self._take, self._columns, strict=True)) <= most
 
     def _host_memory(self) -> None:
-        fleet, reserve = self._problem.fleet, self._problem.engine.memory.reserve
+        limits = host_limits(self._problem)
         needing = [(x, c.host) for x, c in zip(self._take, self._columns, strict=True) if c.host]
-        for m in range(len(fleet.machines) if needing else 0):
-            have = max(float(fleet.host_memory_bytes[m]), 1.0)
-            self._model += pulp.lpSum(host[m] / have * x for x, host in needing if host[m]) <= 1 - reserve + 1e-6
-
-    def _update_s(self, actor: Column, rollout: Column) -> float:
-        if actor is rollout:
-            return actor.update_s
-        key = (actor.footprint, rollout.footprint, actor.vector, rollout.vector)
-        if key not in self._updates:
-            self._updates[key] = weight_update_of(self._problem, self._cells, actor, rollout)
-        return self._updates[key]
-
-    def seconds_of(self, chosen: Sequence[Column]) -> float:
-        """The iteration time of a choice, weight update included."""
-        phases = [max(c.seconds[at] for c in chosen) for at in range(3)]
-        actor, rollout = (next(c for c in chosen if task in c.draft.tasks) for task in ("actor_training", "rollout"))
-        return float(combine(self._problem, phases)) + self._update_s(actor, rollout)
+        for m in range(len(limits) if needing else 0):
+            self._model += pulp.lpSum(host[m] / limits[m] * x for x, host in needing if host[m]) <= 1
 
     def charge(self, chosen: Sequence[Column]) -> bool:
         """Add the row that makes the weight update of the chosen rollout column exact; False where it is exact already."""
@@ -159,7 +129,7 @@ class Programme:
             return False
         self._charged.add(at)
         apart = [i for i in self._actors if "rollout" not in self._columns[i].draft.tasks]
-        seconds = {i: self._update_s(self._columns[i], rollout) / self._unit for i in apart}
+        seconds = {i: self.updates.seconds(self._columns[i], rollout) / self._unit for i in apart}
         most = max(seconds.values())
         self._model += self._update >= pulp.lpSum(s * self._take[i] for i, s in seconds.items()) - most * (1 - self._take[at])
         return True

@@ -8,40 +8,22 @@ import numpy as np
 
 from stages.schedule.exact.cells import Vector
 from stages.schedule.exact.columns import Column
-from stages.schedule.exact.floors import PHASES, Floats, combine
+from stages.schedule.exact.lattice import Lattice
 from stages.schedule.problem import Problem
-
-LARGEST_LATTICE = 20_000_000
 
 
 def promising(problem: Problem, columns: Sequence[Column], counts: Vector, cutoff_s: float) -> list[Column]:
-    """Columns with which, all other tasks taking their fastest column on the devices left over, an iteration ends before the cut-off."""
-    shape = tuple(n + 1 for n in counts)
+    """Columns with which, all other tasks doing their best together on the devices left over, an iteration ends before the cut-off."""
     kept = undominated(columns, synchronous=problem.job.mode == "sync")
-    if np.prod(shape, dtype=float) * len(problem.tasks) * PHASES > LARGEST_LATTICE:
+    if not Lattice.fits(counts):
         return kept
-    fastest = [(t.name, phase, _fastest(kept, t.name, phase, shape)) for t in problem.tasks for phase in range(PHASES)]
+    lattice = Lattice(problem, kept, counts)
     found = []
-    for column in kept:
-        left = tuple(n - v for n, v in zip(counts, column.vector, strict=True))
-        phases = list(column.seconds)
-        for name, phase, table in fastest:
-            if name not in column.draft.tasks:
-                phases[phase] = max(phases[phase], float(table[left]))
-        if combine(problem, phases) + column.update_s <= cutoff_s:
-            found.append(column)
+    for bits, block in lattice.blocks.items():
+        rest = lattice.table(lattice.all & ~bits)[tuple((lattice.counts - block.vectors).T)]
+        least = lattice.iteration(np.maximum(block.seconds, rest)) + block.update_s
+        found += [c for c, seconds in zip(block.columns, least, strict=True) if seconds <= cutoff_s]
     return found
-
-
-def _fastest(columns: Sequence[Column], task: str, phase: int, shape: tuple[int, ...]) -> Floats:
-    """Least seconds in a phase of the columns that have a task, by the devices there are: ``[n_0 + 1, n_1 + 1, …]``."""
-    table = np.full(shape, np.inf)
-    for column in columns:
-        if task in column.draft.tasks:
-            table[column.vector] = min(table[column.vector], column.seconds[phase])
-    for axis in range(len(shape)):
-        table = np.minimum.accumulate(table, axis=axis)
-    return table
 
 
 def undominated(columns: Sequence[Column], *, synchronous: bool) -> list[Column]:

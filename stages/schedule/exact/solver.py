@@ -1,16 +1,20 @@
-"""``ilp``: a good plan first, then every column that could beat it, then the integer programme's choice among them and its bound."""
+"""``exact`` and ``ilp``: a good plan first, then every column that could beat it, then the best choice among them and its bound."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from artifacts.search import Arm
 from stages.schedule.draft import Draft
+from stages.schedule.exact.branch import branch
 from stages.schedule.exact.cells import Cells, build_cells
-from stages.schedule.exact.columns import enumerate_columns
-from stages.schedule.exact.ilp import Outcome, solve_programme
+from stages.schedule.exact.columns import Catalogue, Column, enumerate_columns
+from stages.schedule.exact.ilp import solve_programme
+from stages.schedule.exact.lattice import Lattice
+from stages.schedule.exact.outcome import Outcome
 from stages.schedule.exact.prune import promising
 from stages.schedule.search.evaluator import Budget, Evaluator
 from stages.schedule.search.nested_halving import SearchReport, sha_ea
@@ -20,6 +24,8 @@ FIRST_PLAN_FRACTION, FIRST_PLAN_MOST_S = 0.2, 10.0
 ABOVE_INCUMBENT = 1 + 1e-7
 """The incumbent's own columns stay in: the programme then finds its value again, which is the check that both price alike."""
 AGREEMENT = 1e-6
+JUDGE_S = 30.0
+"""Seconds for the integer programme to say the same as branch and bound."""
 
 ALL_PLANS = "all plans: every grouping, device choice, order of devices, degree and micro-batch size of the search space"
 IN_MACHINE_ORDER = (
@@ -28,9 +34,10 @@ IN_MACHINE_ORDER = (
 )
 
 
-def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> SearchReport:
+def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = (), branching: bool) -> SearchReport:
     """Search a little, then prove. A budget of evaluations bounds the first search; a budget of seconds bounds everything.
 
+    ``branching``: branch and bound proves the optimum, and the integer programme judges it; else the programme does all by itself.
     Out of time, what is best so far stands in the evaluator, and the bound is what was proved until then.
     """
     problem, budget = evaluator.problem, evaluator.budget
@@ -47,23 +54,24 @@ def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> Sea
 
     catalogue = enumerate_columns(problem, cells, cutoff_s=cutoff, stop=stop)
     evaluator.evaluations += catalogue.evaluations
-    columns, outcome = catalogue.columns, None
-    for _ in range(2):  # without a first plan the first solution is the cut-off of the second, because tolerances are relative to it
-        known = evaluator.best is not None
-        if not known:
-            cutoff = 4 * sum(max((c.seconds[at] for c in columns), default=0.0) for at in range(3))
-        if catalogue.finished and columns:
-            columns = promising(problem, columns, cells.counts, cutoff)
-        outcome = solve_programme(problem, columns, cells, cutoff_s=cutoff, seconds=max(0.1, s) if (s := left()) else None, check=tick)
-        if outcome.chosen is None or known:
-            break
-        _adopt(evaluator, cells, outcome)
-        cutoff = outcome.objective_s * ABOVE_INCUMBENT
-    assert outcome is not None
-    _adopt(evaluator, cells, outcome)
+    columns, arms, outcome = catalogue.columns, report.arms, None
+    size = f"of {len(catalogue.columns):,} columns"
+    if branching and catalogue.finished and Lattice.fits(cells.counts):
+        fewer = promising(problem, columns, cells.counts, cutoff)
+        adopt = partial(_adopt, evaluator, cells)
+        outcome = branch(problem, fewer, cells, cutoff_s=cutoff, stop=stop, on_better=adopt)
+        arms = [*arms, _arm(f"branch and bound: {outcome.rounds:,} nodes {size}", outcome, catalogue.evaluations)]
+        if evaluator.best:
+            cutoff = evaluator.best.iteration_s * ABOVE_INCUMBENT
+    if outcome is None or (outcome.finished and outcome.chosen is not None):
+        known = outcome
+        outcome, used = _programme(evaluator, catalogue, cells, cutoff, left, tick, JUDGE_S if known else None)
+        arms = [*arms, _arm(f"integer programme: {used:,} {size}, {outcome.rounds} rounds", outcome, 0 if known else catalogue.evaluations)]
+        if known is not None:
+            if outcome.finished and abs(outcome.objective_s - known.objective_s) > AGREEMENT * known.objective_s:
+                raise AssertionError(f"branch and bound says {known.objective_s} s, the integer programme {outcome.objective_s}")
+            outcome = known
     best = evaluator.best.iteration_s if evaluator.best else None
-    name = f"integer programme: {len(columns):,} of {len(catalogue.columns):,} columns, {outcome.rounds} rounds"
-    arms = [*report.arms, Arm(name=name, evaluations=catalogue.evaluations, best_s=best, rounds=outcome.rounds)]
     if not catalogue.finished or best is None:
         return SearchReport(arms=arms, operators=report.operators)
     scope = ALL_PLANS if catalogue.complete else IN_MACHINE_ORDER
@@ -71,13 +79,45 @@ def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> Sea
     return SearchReport(arms=arms, operators=report.operators, proof=proof)
 
 
-def _adopt(evaluator: Evaluator, cells: Cells, outcome: Outcome) -> None:
-    """Price the programme's choice as any plan, and insist that both say the same."""
-    if outcome.chosen is not None:
-        devices = cells.placed([c.draft.devices for c in outcome.chosen])
-        price = evaluator.plan(Draft(groups=tuple(replace(c.draft, devices=d) for c, d in zip(outcome.chosen, devices, strict=True))))
-        if price is None or abs(price.cost - outcome.objective_s) > AGREEMENT * outcome.objective_s:
-            raise AssertionError(f"the programme says {outcome.objective_s} s, the cost model {price and price.cost}")
+def _arm(name: str, outcome: Outcome, evaluations: int) -> Arm:
+    """What a method came to; it says so where it was not finished."""
+    best = outcome.objective_s if outcome.chosen is not None else None
+    return Arm(name=name + ("" if outcome.finished else ", not finished"), evaluations=evaluations, best_s=best, rounds=outcome.rounds)
+
+
+def _programme(
+    evaluator: Evaluator,
+    catalogue: Catalogue,
+    cells: Cells,
+    cutoff: float,
+    left: Callable[[], float | None],
+    tick: Callable[[], None],
+    most_s: float | None,
+) -> tuple[Outcome, int]:
+    """The integer programme's outcome, its choice adopted, and the columns it was given."""
+    problem, columns = evaluator.problem, catalogue.columns
+    while True:  # without a first plan the first solution is the cut-off of the second, because tolerances are relative to it
+        known = evaluator.best is not None
+        if not known:
+            cutoff = 4 * sum(max((c.seconds[at] for c in columns), default=0.0) for at in range(3))
+        if catalogue.finished and columns:
+            columns = promising(problem, columns, cells.counts, cutoff)
+        seconds = min((s for s in (left(), most_s) if s is not None), default=None)
+        seconds = None if seconds is None else max(0.1, seconds)
+        outcome = solve_programme(problem, columns, cells, cutoff_s=cutoff, seconds=seconds, check=tick)
+        if outcome.chosen is not None:
+            _adopt(evaluator, cells, outcome.chosen, outcome.objective_s)
+        if outcome.chosen is None or known:
+            return outcome, len(columns)
+        cutoff = outcome.objective_s * ABOVE_INCUMBENT
+
+
+def _adopt(evaluator: Evaluator, cells: Cells, chosen: list[Column], seconds: float) -> None:
+    """Price a method's choice as any plan, and insist that both say the same."""
+    devices = cells.placed([c.draft.devices for c in chosen])
+    price = evaluator.plan(Draft(groups=tuple(replace(c.draft, devices=d) for c, d in zip(chosen, devices, strict=True))))
+    if price is None or abs(price.cost - seconds) > AGREEMENT * seconds:
+        raise AssertionError(f"an exact method says {seconds} s, the cost model {price and price.cost}")
 
 
 def _first_plan(evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -> SearchReport:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.schedule.cost.kernel.arrays import OVERFLOW, Flat, Floats, Ints, Ledger, Tables
-from stages.schedule.cost.kernel.jit import entry
-from stages.schedule.cost.kernel.layout import lay_out_group
+from stages.schedule.cost.kernel.jit import entry, inner
+from stages.schedule.cost.kernel.layout import lay_out_group, lay_out_models
 from stages.schedule.cost.kernel.price import price_group
 from stages.schedule.cost.kernel.reshard import weight_update
 from stages.schedule.cost.tables import compiled
@@ -33,18 +33,60 @@ class Swept:
     holders: NDArray[np.int64]
 
 
+@inner
+def models_are_hopeful(
+    tb: Tables,
+    fp: Flat,
+    lg: Ledger,
+    devices: Ints,
+    count: int,
+    dp: int,
+    pp: int,
+    tp: int,
+    most: int,
+    column: bool,
+    rollout_tp: int,
+    least: Floats,
+    cutoff_s: float,
+) -> bool:
+    """Whether a group's models by themselves fit, and leave its rollout the least time it needs. They are laid out as beside it."""
+    rollout = tb.job[0].rollout
+    if not lay_out_models(tb, fp, lg, 0, devices, count, dp, pp, tp, most, column, rollout_tp):
+        return False
+    fp.row[rollout].group = -1
+    price_group(tb, fp, lg, 0)
+    fp.row[rollout].group = 0
+    rest = max(least[1], lg.groups[0, 1]) + max(least[2], lg.groups[0, 2])
+    alone = max(least[0], rest) if tb.job[0].asynchronous else least[0] + rest
+    return alone + tb.job[0].overhead <= cutoff_s and lg.groups[0, OVERFLOW] <= 0.0
+
+
 @entry
 def sweep_kernel(
-    tb: Tables, fp: Flat, lg: Ledger, orders: Ints, cuts: Ints, every: Ints, both: bool, values: Floats, holders: Ints
+    tb: Tables,
+    fp: Flat,
+    lg: Ledger,
+    orders: Ints,
+    cuts: Ints,
+    every: Ints,
+    both: bool,
+    least: Floats,
+    cutoff_s: float,
+    values: Floats,
+    holders: Ints,
 ) -> None:
     """``orders`` ``[O, n]`` devices, ``cuts`` ``[K, 6]`` (dp, pp, tp, micro, column, rollout tp); orders after the first only for cuts
-    whose ``every`` ``[K]`` is 1. ``both``: the group has the actor and its rollout.
+    whose ``every`` ``[K]`` is 1. ``both``: the group has the actor and its rollout. ``least`` ``[3]`` seconds of each phase whatever the
+    layout: where with them the group's other tasks end after ``cutoff_s``, or do not fit, its rollout is not laid out.
     """
     actor = tb.job[0].actor
     for o in range(orders.shape[0]):
         for k in range(cuts.shape[0]):
             dp, pp, tp, most, column, rollout_tp = cuts[k, 0], cuts[k, 1], cuts[k, 2], cuts[k, 3], cuts[k, 4], cuts[k, 5]
             wanted = o == 0 or every[k] == 1
+            if wanted and both:
+                count = orders.shape[1]
+                wanted = models_are_hopeful(tb, fp, lg, orders[o], count, dp, pp, tp, most, column == 1, rollout_tp, least, cutoff_s)
             if wanted and lay_out_group(tb, fp, lg, 0, orders[o], orders.shape[1], dp, pp, tp, most, column == 1, rollout_tp):
                 price_group(tb, fp, lg, 0)
                 for x in range(OVERFLOW + 1):
@@ -66,6 +108,9 @@ def sweep(
     orders: Sequence[tuple[int, ...]],
     cuts: Sequence[tuple[Cut | None, int]],
     every: Sequence[bool],
+    *,
+    least: Sequence[float],
+    cutoff_s: float,
 ) -> Swept:
     """Price ``tasks`` on each order of devices with each (cut, rollout's tp); see :func:`sweep_kernel`."""
     kernel = compiled(problem)
@@ -83,6 +128,8 @@ def sweep(
         np.array(numbers, dtype=np.int64).reshape(-1, 6),
         np.array(every, dtype=np.int64),
         both,
+        np.array(least, dtype=float),
+        cutoff_s,
         values,
         holders,
     )

@@ -10,19 +10,21 @@ from artifacts.job import Constraints, Engine, Job
 from artifacts.topology import Topology
 from stages.schedule.documents import price_plan
 from stages.schedule.exact import ilp
+from stages.schedule.exact.branch import branch
 from stages.schedule.exact.cells import build_cells, sequences
 from stages.schedule.exact.columns import enumerate_columns
 from stages.schedule.exact.ilp import solve_programme
 from stages.schedule.exact.prune import promising
-from stages.schedule.parameters import ScheduleParameters
+from stages.schedule.parameters import ScheduleParameters, SolverName
 from stages.schedule.problem import build_problem
 from stages.schedule.solve import Solution, solve
 from tests.stages.schedule.brute_force import best_of_everything
 from tests.stages.schedule.builders import A100, CPU, L4, L40S, SLOW_CPU, big_job, job, topology
 
 
-def exact(work: Job, fleet: Topology, *, evaluations: int = 200, seconds: float | None = None) -> Solution:
-    return solve(work, fleet, parameters=ScheduleParameters(solver="ilp", evaluations=evaluations, seconds=seconds))
+def exact(work: Job, fleet: Topology, *, solver: SolverName = "exact", evaluations: int = 200, seconds: float | None = None) -> Solution:
+    """By branch and bound with the integer programme as judge, which must agree; or by the programme alone."""
+    return solve(work, fleet, parameters=ScheduleParameters(solver=solver, evaluations=evaluations, seconds=seconds))
 
 
 def small(algorithm: str = "grpo", mode: str = "sync", **fields: object) -> Job:
@@ -43,9 +45,16 @@ def test_the_optimum_is_the_best_of_all_plans(fleet: Topology, algorithm: str, m
     work = small(algorithm, mode)
     found = exact(work, fleet)
     best = best_of_everything(build_problem(work, fleet))
+    assert _methods(found) == {"branch and bound": pytest.approx(best, rel=1e-9), "integer programme": pytest.approx(best, rel=1e-9)}
     assert found.search.status == "optimal" and found.search.proof_scope.startswith("all plans")
     assert best == pytest.approx(found.prediction.iteration_time_s, rel=1e-9)
     assert found.search.proved_bound_s == pytest.approx(best, rel=1e-6) and found.search.proved_bound_s <= best
+
+
+def _methods(found: Solution) -> dict[str, float | None]:
+    """What each method that came to its end says."""
+    ended = [a for a in found.search.arms if not a.name.endswith("not finished")]
+    return {a.name.partition(":")[0]: a.best_s for a in ended if a.name.startswith(("branch and bound", "integer programme"))}
 
 
 def test_five_devices_and_a_reward_model() -> None:
@@ -59,11 +68,11 @@ def test_ppo_on_devices_whose_memory_is_the_machines_own() -> None:
     assert exact(work, fleet).prediction.iteration_time_s == pytest.approx(best_of_everything(build_problem(work, fleet)), rel=1e-9)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_the_objective_is_the_cost_models_value_of_the_plan(mode: str) -> None:
+@pytest.mark.parametrize(("solver", "mode"), [("exact", "sync"), ("exact", "async"), ("ilp", "async")])
+def test_the_objective_is_the_cost_models_value_of_the_plan(solver: SolverName, mode: str) -> None:
     """On eight devices in three regions, where the weight update between two groups is far from free."""
     fleet = topology([(A100, 4), (L40S, 2), (L40S, 2)], regions=["a", "b", "c"], wan=(2e-2, 0.2e9))
-    found = exact(big_job("Qwen3-1.7B", algorithm="ppo", mode=mode, prompts=16), fleet)
+    found = exact(big_job("Qwen3-1.7B", algorithm="ppo", mode=mode, prompts=16), fleet, solver=solver)
     price = price_plan(found.problem, found.plan)
     assert found.search.status == "optimal" and price is not None
     assert found.search.proved_bound_s == pytest.approx(price.iteration_s, rel=1e-6)
@@ -79,6 +88,21 @@ def test_both_backends_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not isinstance(ilp._solver(None), ilp.Highs)
     cbc = solve_programme(problem, columns, cells, cutoff_s=1e3)
     assert highs.finished and cbc.finished and cbc.objective_s == pytest.approx(highs.objective_s, rel=1e-6)
+
+
+def test_branch_and_bound_agrees_with_the_programme_and_stopped_early_has_a_bound_below_the_optimum() -> None:
+    """On columns nothing was pruned from, so that there is something to search."""
+    problem = build_problem(small("ppo", "async"), TINY["three kinds"])
+    cells = build_cells(problem)
+    columns = enumerate_columns(problem, cells, cutoff_s=1e6, stop=lambda: False).columns
+    programme = solve_programme(problem, columns, cells, cutoff_s=1e3)
+    found = branch(problem, columns, cells, cutoff_s=1e3)
+    assert found.finished and found.objective_s == pytest.approx(programme.objective_s, rel=1e-9) == found.bound_s
+    asked = iter(range(found.rounds))
+    early = branch(problem, columns, cells, cutoff_s=1e3, stop=lambda: next(asked) >= found.rounds // 2)
+    assert not early.finished and early.bound_s <= found.objective_s <= early.objective_s
+    refuted = branch(problem, columns, cells, cutoff_s=found.objective_s * 0.999)
+    assert refuted.finished and refuted.chosen is None and refuted.bound_s <= found.objective_s
 
 
 def test_pruning_keeps_an_optimum_and_a_cutoff_below_it_is_refuted() -> None:
