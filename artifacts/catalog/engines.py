@@ -15,6 +15,7 @@ from artifacts.job import Engine, TaskName
 
 Vendor = Literal["nvidia", "amd", "cpu"]
 Divided = Literal["heads", "kv_heads", "intermediate", "vocab"]
+_CPU_BUILD = "-cpu"
 
 
 class SameStrategy(Strict):
@@ -35,6 +36,8 @@ class RolloutCapability(Strict):
     sequences_in_flight: int = Field(ge=1, description="the server's own cap for one replica")
     prefill_tokens: int = Field(ge=0, description="tokens of one prefill pass; 0: the prompts of the whole batch at once")
     alone_in_async: bool = Field(description="asynchronous rollout needs a group of its own")
+    head_dims: list[int] = Field(default_factory=list, description="head sizes the server's attention has; empty: any")
+    tp_within_machine: bool = Field(default=False, description="the shards of one replica sit on one machine")
 
 
 class EngineMemory(Strict):
@@ -73,11 +76,12 @@ class EngineCapability(Strict):
 
 @cache
 def engines() -> dict[tuple[str, str], EngineCapability]:
-    """All engines of the catalog, by (engine, rollout server)."""
+    """All engines of the catalog, by (engine, row). A server whose CPU build has rules of its own has a second row, ``<server>-cpu``."""
     found = {}
-    for engine, servers in load_yaml("engines.yaml").items():
-        for server, fields in servers.items():
-            found[engine, server] = EngineCapability.model_validate({"engine": engine, "rollout_server": server, **dict(fields)})  # type: ignore[call-overload]
+    for engine, rows in load_yaml("engines.yaml").items():
+        for row, fields in rows.items():
+            server = row.removesuffix(_CPU_BUILD)
+            found[engine, row] = EngineCapability.model_validate({"engine": engine, "rollout_server": server, **dict(fields)})  # type: ignore[call-overload]
     return found
 
 
@@ -91,7 +95,8 @@ def resolve_engine(engine: Engine, vendors: Iterable[str]) -> EngineCapability:
     server = engine.rollout
     if server == "auto":
         server = "hf" if kinds == {"cpu"} else "vllm"
-    capability = engines()[engine.name, server]
+    row = server + _CPU_BUILD if kinds == {"cpu"} and (engine.name, server + _CPU_BUILD) in engines() else server
+    capability = engines()[engine.name, row]
     wrong = sorted(kinds - set(capability.vendors))
     if wrong:
         raise InputError(

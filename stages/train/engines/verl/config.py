@@ -9,13 +9,11 @@ from typing import Any
 
 from artifacts.job import Job
 from artifacts.plan import Plan, Strategy, pipeline_layout
+from stages.train.engines.verl.config_rollout import Server, Value, rollout_keys
 from stages.train.engines.verl.score import __file__ as SCORE_FILE
 
 CONFIG_NAME = "ppo_megatron_trainer"
-ROLLOUT = "hetrl_hf"
-_ACTOR, _REF, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.rollout"
-
-Value = str | int | float | bool | None | list[str]
+_ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,8 @@ class Paths:
     checkpoints: Path
 
 
-def overrides(job: Job, plan: Plan, paths: Paths) -> dict[str, Value]:
-    """verl's keys and their values. A key that verl's defaults do not hold starts with ``+``."""
+def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf") -> dict[str, Value]:
+    """verl's keys and their values, for a rollout by ``server``. A key that verl's defaults do not hold starts with ``+``."""
     actor, reference = plan.tasks["actor_training"], plan.tasks["reference_inference"]
     batch, model = job.batch, str(paths.model)
     keys: dict[str, Value] = {
@@ -51,15 +49,7 @@ def overrides(job: Job, plan: Plan, paths: Paths) -> dict[str, Value]:
         f"{_ACTOR}.kl_loss_coef": job.kl.coefficient,
         f"{_REF}.megatron.sequence_parallel": False,
         f"{_REF}.log_prob_micro_batch_size_per_gpu": reference.micro_batch_sequences,
-        f"{_ROLLOUT}.name": ROLLOUT,
-        f"{_ROLLOUT}.n": batch.responses_per_prompt,
-        f"{_ROLLOUT}.seed": job.seed,
-        f"{_ROLLOUT}.tensor_model_parallel_size": 1,
-        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": actor.micro_batch_sequences,
-        f"{_ROLLOUT}.free_cache_engine": False,
-        f"{_ROLLOUT}.max_num_seqs": batch.sequences,
-        f"{_ROLLOUT}.agent.num_workers": 1,
-        f"{_ROLLOUT}.router_config_path": str(paths.router),
+        **rollout_keys(job, plan, server=server, router=str(paths.router)),
         "reward.num_workers": 0,
         "reward.custom_reward_function.path": SCORE_FILE,
         "algorithm.adv_estimator": "gae" if job.algorithm == "ppo" else "grpo",

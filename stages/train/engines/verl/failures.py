@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from artifacts.errors import StageCrashed
 
 _WHERE = "the traceback is in the stage's log, Ray's own logs in ray-logs in its scratch folder"
@@ -20,6 +22,12 @@ def crashed(error: BaseException) -> StageCrashed:
         while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
             cause = cause.cause
         first = next((line for line in str(cause).splitlines() if line.strip()), "")
-        return StageCrashed(f"verl failed in {error.function_name}: {type(cause).__name__}: {first}", fix=_WHERE)
+        return StageCrashed(f"verl failed in {_function(error)}: {type(cause).__name__}: {first}", fix=_WHERE)
     first = next((line for line in str(error).splitlines() if line.strip()), "")
     return StageCrashed(f"the training lost its cluster: {type(error).__name__}: {first}", fix=_WHERE)
+
+
+def _function(error: BaseException) -> str:
+    """The remote function that failed. An error that Ray also makes one of the cause's class names it only in its text."""
+    named = vars(error).get("function_name") or next(iter(re.findall(r"ray::([\w.]+)", str(error))), "")
+    return str(named) or "a remote function"

@@ -151,14 +151,6 @@ class HfServer:
         if global_steps is not None:
             self._step = global_steps
 
-    async def weights(self) -> dict[str, Any]:
-        """Every parameter in bfloat16, the precision it was trained in."""
-        import torch
-
-        tied = getattr(self._model.config, "tie_word_embeddings", False)
-        return {name: value.detach().to(torch.bfloat16).contiguous() for name, value in self._model.named_parameters()
-                if not (tied and name == "lm_head.weight")}
-
     async def abort_all_requests(self, reject_request: bool = False) -> None:
         self._open.clear()
 

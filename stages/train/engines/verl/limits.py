@@ -2,95 +2,89 @@
 
 from __future__ import annotations
 
-from artifacts.errors import InputError
+from artifacts.catalog.engines import EngineCapability, resolve_engine
 from artifacts.job import Job, TaskName
 from artifacts.model_spec import ModelSpec
 from artifacts.plan import Plan, Strategy
 from artifacts.topology import Topology
+from stages.train.engines.verl.limits_rollout import check_rollout
+from stages.train.engines.verl.modes import mode_of, parts
+from stages.train.engines.verl.rules import rule
 
 CRITIC: tuple[TaskName, TaskName] = ("critic_inference", "critic_training")
-_REPLAN = "plan again with `hetrl run --from schedule`; the scheduler reads the engine's limits"
 
 
 def check(job: Job, plan: Plan, topology: Topology) -> None:
     """Raise ``InputError`` naming the first rule the job or its plan breaks."""
     _job(job)
     missing = [task for task in job.tasks() if task not in plan.tasks]
-    _rule(not missing, f"every task of the job has a strategy; the plan lacks {', '.join(missing)}")
+    rule(not missing, f"every task of the job has a strategy; the plan lacks {', '.join(missing)}")
     extra = [task for task in plan.tasks if task not in job.tasks()]
-    _rule(not extra, f"the plan holds only tasks of the job; {', '.join(extra)} is not one")
+    rule(not extra, f"the plan holds only tasks of the job; {', '.join(extra)} is not one")
     known = {d.id: d for d in topology.devices}
     for task, strategy in plan.tasks.items():
         for device in strategy.ranks:
-            _rule(device in known, f"task {task} names device {device}, which the topology does not have")
-            _rule(known[device].vendor == "cpu", f"this version of the engine runs on CPU devices; {device} is {known[device].vendor}")
+            rule(device in known, f"task {task} names device {device}, which the topology does not have")
+            rule(known[device].vendor == "cpu", f"this version of the engine runs on CPU devices; {device} is {known[device].vendor}")
+    engine = resolve_engine(job.engine, {known[device].vendor for strategy in plan.tasks.values() for device in strategy.ranks})
+    _mode(job, engine)
     training = plan.tasks["actor_training"]
     _training("actor_training", training, job, job.model("actor"))
-    _actor_group(plan, training)
+    _reference(job, plan, training)
+    check_rollout(job, plan, topology, engine)
     if job.algorithm == "ppo":
         _critic_group(job, plan)
 
 
 def _job(job: Job) -> None:
-    _rule(job.mode == "sync", f"mode {job.mode} is not supported by this version of the engine", fix="set mode: sync")
-    _rule(job.reward == "rule", "a reward model is not supported by this version of the engine", fix="set reward: rule")
-    _rule(job.precision == "bf16", f"Megatron trains in bf16 under verl; the job asks for {job.precision}", fix="set precision: bf16")
-    _rule(not job.engine.offload, "a CPU has nowhere to offload to", fix="set engine.offload: false")
-    _rule(job.engine.recompute == "none", f"recompute {job.engine.recompute} is not supported on a CPU", fix="set engine.recompute: none")
-    _rule(job.engine.rollout in ("auto", "hf"), f"rollout {job.engine.rollout} needs a GPU", fix="set engine.rollout: auto")
+    rule(job.reward == "rule", "a reward model is not supported by this version of the engine", fix="set reward: rule")
+    rule(job.precision == "bf16", f"Megatron trains in bf16 under verl; the job asks for {job.precision}", fix="set precision: bf16")
+    rule(not job.engine.offload, "a CPU has nowhere to offload to", fix="set engine.offload: false")
+    rule(job.engine.recompute == "none", f"recompute {job.engine.recompute} is not supported on a CPU", fix="set engine.recompute: none")
     actor = job.model("actor")
     for role in ("reference", "critic"):
         same = job.model(role).model_dump(exclude={"name"}) == actor.model_dump(exclude={"name"})
-        _rule(same, f"{role} and actor share one model in this version of the engine", fix=f"leave models.{role} out")
+        rule(same, f"{role} and actor share one model in this version of the engine", fix=f"leave models.{role} out")
 
 
-def _actor_group(plan: Plan, training: Strategy) -> None:
-    group = plan.group_of("actor_training")
-    for task in ("rollout", "reference_inference"):
-        other = plan.group_of(task).name
-        _rule(other == group.name, f"{task} shares the actor's devices; the plan puts it into group {other}")
+def _mode(job: Job, engine: EngineCapability) -> None:
+    rule(job.mode in engine.modes, f"mode {job.mode} needs another rollout server than {engine.rollout_server}",
+         fix="set engine.rollout: vllm, or mode: sync")
+
+
+def _reference(job: Job, plan: Plan, training: Strategy) -> None:
+    group, other = plan.group_of("actor_training").name, plan.group_of("reference_inference").name
+    rule(other == group, f"reference_inference shares the actor's devices; the plan puts it into group {other}")
     reference = plan.tasks["reference_inference"]
     same = (reference.dp, reference.pp, reference.tp, reference.layers, reference.ranks) == (
         training.dp, training.pp, training.tp, training.layers, training.ranks)
-    _rule(same, "reference_inference has the layout, layers and ranks of actor_training: one set of process groups a worker")
-    _shares("reference_inference", reference, sum(training.local_batch_sequences), steps=1)
-    rollout = plan.tasks["rollout"]
-    _rule(rollout.pp == 1 and rollout.tp == 1 and rollout.dp == len(training.ranks),
-          f"the rollout is one replica a rank (dp {len(training.ranks)}, pp 1, tp 1); "
-          f"the plan has dp {rollout.dp}, pp {rollout.pp}, tp {rollout.tp}")
-    _rule(sorted(rollout.ranks) == sorted(training.ranks), "the rollout's replicas sit on the actor's devices")
-    total = sum(rollout.local_batch_sequences)
-    _rule(total == sum(training.local_batch_sequences), f"the rollout's shares add up to {total}, not to the batch")
+    rule(same, "reference_inference has the layout, layers and ranks of actor_training: one set of process groups a worker")
+    _shares("reference_inference", reference, sum(training.local_batch_sequences), steps=parts(job, mode_of(job, plan)))
 
 
 def _critic_group(job: Job, plan: Plan) -> None:
     inference, training = (plan.tasks[task] for task in CRITIC)
-    _rule(plan.group_of(CRITIC[0]).name == plan.group_of(CRITIC[1]).name, "critic_inference and critic_training share one group")
-    _rule(inference.model_dump(exclude={"micro_batch_sequences"}) == training.model_dump(exclude={"micro_batch_sequences"}),
+    rule(plan.group_of(CRITIC[0]).name == plan.group_of(CRITIC[1]).name, "critic_inference and critic_training share one group")
+    rule(inference.model_dump(exclude={"micro_batch_sequences"}) == training.model_dump(exclude={"micro_batch_sequences"}),
           "critic_inference and critic_training have one layout, one order of ranks and the same shares")
     _training("critic_training", training, job, job.model("critic"))
     actor = plan.tasks["actor_training"]
     if plan.group_of("critic_training").name == plan.group_of("actor_training").name:
-        _rule((training.dp, training.pp, training.tp, training.ranks) == (actor.dp, actor.pp, actor.tp, actor.ranks),
+        rule((training.dp, training.pp, training.tp, training.ranks) == (actor.dp, actor.pp, actor.tp, actor.ranks),
               "a critic that shares the actor's group has its layout and ranks: one set of process groups a worker")
 
 
 def _training(task: str, strategy: Strategy, job: Job, model: ModelSpec) -> None:
-    _rule(sum(strategy.layers) == model.layers, f"the layers of {task} add up to {sum(strategy.layers)}; the model has {model.layers}")
+    rule(sum(strategy.layers) == model.layers, f"the layers of {task} add up to {sum(strategy.layers)}; the model has {model.layers}")
     for what in ("heads", "kv_heads", "intermediate", "vocab"):
         count = getattr(model, what)
-        _rule(count % strategy.tp == 0, f"tp {strategy.tp} of {task} divides the model's {what}, {count}")
-    _rule(job.batch.sequences % strategy.dp == 0, f"dp {strategy.dp} of {task} divides the {job.batch.sequences} sequences of an iteration")
+        rule(count % strategy.tp == 0, f"tp {strategy.tp} of {task} divides the model's {what}, {count}")
+    rule(job.batch.sequences % strategy.dp == 0, f"dp {strategy.dp} of {task} divides the {job.batch.sequences} sequences of an iteration")
     _shares(task, strategy, job.batch.sequences, steps=job.batch.sequences // job.batch.mini_batch_sequences)
 
 
 def _shares(task: str, strategy: Strategy, total: int, *, steps: int) -> None:
     shares = strategy.local_batch_sequences
-    _rule(sum(shares) == total, f"the shares of {task}, {shares}, add up to {sum(shares)}; an iteration has {total} sequences")
-    _rule(min(shares) > 0, f"every replica of {task} takes part; the shares are {shares}")
-    _rule(all(s % steps == 0 for s in shares), f"each share of {task}, {shares}, divides into {steps} mini-batches")
-
-
-def _rule(holds: bool, rule: str, *, fix: str = _REPLAN) -> None:
-    if not holds:
-        raise InputError(f"the verl engine cannot run this: {rule}", fix=fix)
+    rule(sum(shares) == total, f"the shares of {task}, {shares}, add up to {sum(shares)}; an iteration has {total} sequences")
+    rule(min(shares) > 0, f"every replica of {task} takes part; the shares are {shares}")
+    rule(all(s % steps == 0 for s in shares), f"each share of {task}, {shares}, divides into {steps} mini-batches")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from artifacts.errors import HetrlError
 from artifacts.plan import Plan
 from artifacts.throughput import Iteration, Replica
-from stages.train.engines.verl.ranks import megatron_order, replica_of
+from stages.train.engines.verl.ranks import replica_of
 
 if TYPE_CHECKING:
     from stages.train.engines.verl.trainer import Step
@@ -39,14 +39,22 @@ METRIC = {
 def iteration(step: Step, plan: Plan) -> Iteration:
     """One line. ``by_task_s`` sums to ``time_s``; what no timer covers is ``other``.
 
+    Where the rollout runs beside the training, ``rollout`` is what its busiest replica did meanwhile and counts towards no sum; the
+    time that was waited for it is ``rollout_wait``.
+
     Raises:
         HetrlError: loss or gradient norm is not a number.
     """
     total = step.seconds["step"]
     by_task = {task: step.seconds[timer] for timer, task in TASK_OF_TIMER.items() if timer in step.seconds}
-    by_task["reward"] = min(step.score_seconds, by_task["rollout"])
-    by_task["rollout"] -= by_task["reward"]
-    by_task["other"] = max(0.0, total - sum(by_task.values()))
+    if step.overlapped:
+        by_task["rollout_wait"] = by_task.pop("rollout")
+        by_task["other"] = max(0.0, total - sum(by_task.values()))
+        by_task["rollout"] = max(work["seconds"] for work in step.rollout_work)
+    else:
+        by_task["reward"] = min(step.score_seconds, by_task["rollout"])
+        by_task["rollout"] -= by_task["reward"]
+        by_task["other"] = max(0.0, total - sum(by_task.values()))
     figures: dict[str, Any] = {name: _first(step.metrics, keys) for name, keys in METRIC.items()}
     for name in ("loss", "grad_norm"):
         value = figures[name]
@@ -64,6 +72,12 @@ def iteration(step: Step, plan: Plan) -> Iteration:
     ).model_copy(update={name: value for name, value in figures.items() if value is not None and math.isfinite(value)})
 
 
+def sampled_difference(step: Step) -> float:
+    """How far the rollout's log-probabilities are from the actor's own, a token: rounding, and in asynchronous runs staleness. A large
+    figure in a synchronous run means that the rollout samples from other weights."""
+    return _first(step.metrics, ("rollout_corr/log_ppl_abs_diff",)) or 0.0
+
+
 def _first(metrics: dict[str, Any], keys: tuple[str, ...]) -> float | None:
     return next((float(metrics[key]) for key in keys if key in metrics), None)
 
@@ -78,6 +92,8 @@ def _replicas(step: Step, plan: Plan) -> dict[str, list[Replica]]:
     found: dict[str, list[Replica]] = {}
     for task, strategy in plan.tasks.items():
         work = step.critic_work if task.startswith("critic") else step.actor_work
+        if task == "reference_inference":
+            work = step.reference_work or work
         by_replica: list[list[dict[str, float]]] = [[] for _ in range(strategy.dp)]
         for rank, done in enumerate(work):
             if task in done:
@@ -85,9 +101,7 @@ def _replicas(step: Step, plan: Plan) -> dict[str, list[Replica]]:
         if all(by_replica):
             found[task] = [_slowest(ranks) for ranks in by_replica]
     if step.rollout_work:
-        devices = megatron_order(plan.tasks["actor_training"])
-        work_of = dict(zip(devices, step.rollout_work, strict=True))
-        found["rollout"] = [_slowest([work_of[device]]) for device in plan.tasks["rollout"].ranks]
+        found["rollout"] = [_slowest([work]) for work in step.rollout_work]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,9 @@ from artifacts.plan import Plan
 from artifacts.topology import Topology
 from stages.train.engines.verl.ranks import megatron_order
 
-ROLES = {"actor": "actor_training", "critic": "critic_training"}
+ROLES = {"actor": "actor_training", "critic": "critic_training", "reference": "reference_inference", "rollout": "rollout"}
+_IN_THE_ACTORS_WORKERS = ("reference", "rollout")
+"""Roles that need no pool where they share the actor's group."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +26,28 @@ class PoolSpec:
 
 
 def pools_of(plan: Plan) -> list[PoolSpec]:
-    """One pool for each group that trains; actor and critic of one group share a pool (and its processes)."""
+    """One pool for each group, the roles of a group in one pool (and in the same processes). The rollout's are in the plan's order."""
     pools: dict[str, PoolSpec] = {}
     for role, task in ROLES.items():
         if task not in plan.tasks:
             continue
         group = plan.group_of(task).name
-        if group in pools:
+        if group not in pools:
+            strategy = plan.tasks[task]
+            pools[group] = PoolSpec(group, tuple(strategy.ranks if role == "rollout" else megatron_order(strategy)), (role,))
+        elif role not in _IN_THE_ACTORS_WORKERS:
             pools[group] = PoolSpec(group, pools[group].devices, (*pools[group].roles, role))
-        else:
-            pools[group] = PoolSpec(group, tuple(megatron_order(plan.tasks[task])), (role,))
     return list(pools.values())
+
+
+def here() -> dict[str, Any]:
+    """Where this process sits, as Ray has it: node, the device its bundle holds, process id."""
+    import ray
+
+    group = ray.util.get_current_placement_group()
+    bundle = group.bundle_specs[0] if group is not None else {}
+    device = next((name.removeprefix("device:") for name in bundle if name.startswith("device:")), "")
+    return {"node_id": ray.get_runtime_context().get_node_id(), "device": device, "pid": os.getpid()}
 
 
 def compare(spec: PoolSpec, found: list[dict[str, Any]], *, topology: Topology, node_of_machine: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from artifacts.plan import Strategy
+from artifacts.plan import Plan, Strategy
 
 
 def megatron_order(strategy: Strategy) -> list[str]:
@@ -19,6 +19,12 @@ def megatron_order(strategy: Strategy) -> list[str]:
 def replica_of(strategy: Strategy, megatron_rank: int) -> int:
     """Data-parallel replica a Megatron rank belongs to."""
     return megatron_rank // strategy.tp % strategy.dp
+
+
+def seats(plan: Plan) -> list[int]:
+    """Megatron rank of the actor → seat in the rollout that shares its devices: replica × shards + shard."""
+    rollout = plan.tasks["rollout"].ranks
+    return [rollout.index(device) for device in megatron_order(plan.tasks["actor_training"])]
 
 
 def deal(lengths: Sequence[int], counts: Sequence[int]) -> list[list[int]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from artifacts.catalog.engines import resolve_engine
 from artifacts.errors import InputError
 from stages.cluster import open_cluster, pinned_groups
 from stages.train.dataset import Prompts, write_prompts
@@ -17,8 +18,11 @@ from stages.train.engines.base import Report, Result, Run
 from stages.train.engines.verl import config as verl_config
 from stages.train.engines.verl import limits, placement, versions
 from stages.train.engines.verl.agent_host import AgentLoopHost
+from stages.train.engines.verl.config_rollout import Server
 from stages.train.engines.verl.environment import environment
 from stages.train.engines.verl.failures import crashed
+from stages.train.engines.verl.modes import mode_of
+from stages.train.engines.verl.ranks import seats
 from stages.train.toy_model import build_toy_model
 
 CLUSTER_DEADLINE_S = 120.0
@@ -34,8 +38,8 @@ class VerlEngine:
         return versions.found()
 
     def check(self, run: Run) -> None:
-        versions.check()
         limits.check(run.job, run.plan, run.topology)
+        versions.check(vllm=_server(run) == "vllm")
 
     def run(self, run: Run, report: Report) -> Result:
         variables = environment(run.workdir)
@@ -69,18 +73,21 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
 
     from stages.train.engines.verl import metrics
     from stages.train.engines.verl.agent_loop import HostedAgentLoopManager
-    from stages.train.engines.verl.pools import PinnedPool
-    from stages.train.engines.verl.trainer import Orders, PlannedTrainer, Step
+    from stages.train.engines.verl.trainer import TRAINERS, Orders, Step
 
     configure_verl_logging()
-    config = verl_config.validate(verl_config.compose(verl_config.overrides(run.job, run.plan, paths)), run.plan)
+    keys = verl_config.overrides(run.job, run.plan, paths, server=_server(run))
+    config = verl_config.validate(verl_config.compose(keys), run.plan)
     config.transfer_queue.enable = True
+    differences: list[float] = []
 
     def on_step(step: Step) -> None:
         report.iteration(metrics.iteration(step, run.plan))
+        differences.append(metrics.sampled_difference(step))
 
-    pools = {spec.name: PinnedPool(spec, groups[spec.name]) for spec in specs}
-    trainer = PlannedTrainer(config, Orders(plan=run.plan, specs=specs, pools=pools, on_step=on_step))
+    orders = Orders(plan=run.plan, specs=specs, groups=groups, replica_of_server=_replica_of_server(run), router=str(paths.router),
+                    on_step=on_step)
+    trainer = TRAINERS[mode_of(run.job, run.plan)](config, orders)
     transfer_queue.init(config.transfer_queue)
     report.log("starting the workers")
     trainer.init()
@@ -91,6 +98,8 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
                                                reward_loop_worker_handles=trainer.get_reward_handles(), host=host)
     report.log("training")
     trainer.fit(agent_loop)
+    report.log(f"log-probabilities of the rollout and of the actor differ by at most {max(differences, default=0.0):.2g} a token "
+               "(mean of an iteration)")
     weights = _export(trainer, paths.model, run.workdir / "weights")
     transfer_queue.close()
     return Result(weights=weights, versions=versions.found())
@@ -124,24 +133,32 @@ def _check_prompts(run: Run, prompts: Prompts, model: Path) -> None:
                          fix=f"set prompt_tokens.max to {longest}")
 
 
+def _server(run: Run) -> Server:
+    """The rollout server the job has on the plan's devices."""
+    used = {device for group in run.plan.groups for device in group.devices}
+    return resolve_engine(run.job.engine, {d.vendor for d in run.topology.devices if d.id in used}).rollout_server
+
+
+def _replica_of_server(run: Run) -> list[int]:
+    """The plan's replica that each server is. The small server is one a rank, in the actor's rank order; vLLM's are as planned."""
+    rollout = run.plan.tasks["rollout"]
+    return seats(run.plan) if _server(run) == "hf" else list(range(rollout.dp))
+
+
 def _router(run: Run) -> Path:
-    """verl reads the router's settings from a file. Servers are in the actor's rank order, the plan's shares in the rollout's."""
-    rollout, actor = run.plan.tasks["rollout"], run.plan.tasks["actor_training"]
-    share_of = dict(zip(rollout.ranks, rollout.local_batch_sequences, strict=True))
+    """verl reads the router's settings from a file; its shares are in the order of the servers."""
+    shares = run.plan.tasks["rollout"].local_batch_sequences
     path = run.workdir / "router.yaml"
-    settings = {"router_class": "stages.train.engines.verl.router.ShareRouter",
-                "shares": [share_of[device] for device in placement.megatron_order(actor)]}
+    settings = {"router_class": "stages.train.engines.verl.router.ShareRouter", "shares": [shares[r] for r in _replica_of_server(run)]}
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return path
 
 
 def _export(trainer: Any, model: Path, folder: Path) -> Path:
-    """The actor's weights after the last update, as the rollout got them, in a Hugging Face folder."""
-    import ray
+    """The actor's weights after the last update, in a Hugging Face folder."""
     from safetensors.torch import save_file
 
-    server = trainer.llm_server_manager.get_replicas()[0].server_handle
-    state = ray.get(server.weights.remote())
+    state = trainer.weights()
     folder.mkdir(parents=True, exist_ok=True)
     for path in model.iterdir():
         if path.suffix in (".json", ".jinja", ".txt", ".model") and path.name != "model.safetensors.index.json":

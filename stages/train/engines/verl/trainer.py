@@ -1,19 +1,28 @@
-"""verl's synchronous trainer, fed by a plan: pinned pools, shares by replica, figures handed out after every iteration."""
+"""verl's trainers, fed by a plan: pinned pools, shares by replica, figures handed out after every iteration.
+
+What the plan says is the same for all of verl's ways to order rollout and training; :data:`TRAINERS` has them all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from verl.checkpoint_engine import CheckpointEngineManager
 from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import HybridEngineMode, PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
 
 from artifacts.errors import StageCrashed
 from artifacts.job import TaskName
 from artifacts.plan import Plan
 from stages.train.engines.verl.dispatch import PIECES, SHARES, TOTAL
+from stages.train.engines.verl.modes import Mode
 from stages.train.engines.verl.placement import PoolSpec
 from stages.train.engines.verl.pools import PinnedPool, PinnedPools
 from stages.train.engines.verl.ranks import deal, pieces
@@ -21,10 +30,17 @@ from stages.train.engines.verl.ranks import deal, pieces
 POLL_S = 0.02
 """How often the trainer looks whether the rollout has finished. verl's two seconds are half an iteration of a small model."""
 
+POOL_ROLE = {Role.Critic: "critic", Role.RefPolicy: "reference"}
+"""verl's role → ours, where it may have a pool of its own; all others live with the actor."""
+
 
 @dataclass(frozen=True)
 class Step:
-    """What verl measured in one iteration, as it names it, and what each worker and server did."""
+    """What verl measured in one iteration, as it names it, and what each worker and server did.
+
+    ``rollout_work`` is by replica in the plan's order. ``reference_work`` is empty where the reference lives in the actor's workers.
+    ``overlapped``: the rollout ran beside the training, so its timer is the time that was waited for it.
+    """
 
     number: int
     metrics: dict[str, Any]
@@ -34,27 +50,43 @@ class Step:
     critic_work: list[dict[str, dict[str, float]]]
     rollout_work: list[dict[str, float]]
     score_seconds: float
+    reference_work: list[dict[str, dict[str, float]]] = field(default_factory=list)
+    overlapped: bool = False
 
 
 @dataclass(frozen=True)
 class Orders:
-    """What the trainer is told beyond verl's configuration."""
+    """What the trainer is told beyond verl's configuration.
+
+    ``groups``: pool → placement groups, a device each; ``replica_of_server``: the plan's replica that each rollout server is;
+    ``router``: file of the router's settings.
+    """
 
     plan: Plan
     specs: list[PoolSpec]
-    pools: dict[str, PinnedPool]
+    groups: dict[str, list[Any]]
+    replica_of_server: list[int]
+    router: str
     on_step: Callable[[Step], None]
 
+    def spec(self, role: str) -> PoolSpec | None:
+        """The pool that was made for ``role``; None where it lives in the actor's workers."""
+        return next((spec for spec in self.specs if role in spec.roles), None)
 
-class PlannedTrainer(PPOTrainerSync):
+
+class PlannedTrainer(PPOTrainer):
     """Runs in the stage's own process, so figures and errors reach it directly."""
 
     agent_loop_manager: Any
+    overlapped = False
 
     def __init__(self, config: Any, orders: Orders) -> None:
-        super().__init__(config=config)
+        # A rollout with devices of its own is none of verl's "hybrid" replicas; verl then gives actor and reference workers of their own.
+        self._rollout_spec = orders.spec("rollout")
         self._orders = orders
         self._lives: list[Any] = []
+        super().__init__(config=config)
+        self._enable_hybrid_replicas = self._rollout_spec is None
 
     # -- where ---------------------------------------------------------------------------------------------------
     def _build_replay_buffer(self) -> Any:
@@ -71,8 +103,7 @@ class PlannedTrainer(PPOTrainerSync):
         return buffer
 
     def fit(self, agent_loop_manager: Any) -> None:
-        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
-        self._lives = [actor.hold.remote() for actor in (*servers, *agent_loop_manager.agent_loop_workers)]
+        self._lives = [actor.hold.remote() for actor in (*self._servers(), *agent_loop_manager.agent_loop_workers)]
         super().fit(agent_loop_manager)
 
     def _check_alive(self) -> None:
@@ -80,38 +111,67 @@ class PlannedTrainer(PPOTrainerSync):
         if ended:
             ray.get(ended[0])
 
+    def _replicas(self) -> list[Any]:
+        return [replica for manager in self._rollout_server_managers() for replica in manager.get_replicas()]
+
+    def _servers(self) -> list[Any]:
+        return [replica.server_handle for replica in self._replicas()]
+
     def _init_resource_pool_mgr(self) -> None:
         from stages.train.engines.verl.workers import PlannedActorWorker, PlannedTrainingWorker
 
         super()._init_resource_pool_mgr()
-        pool_of = {role: spec.name for spec in self._orders.specs for role in spec.roles}
+        actor = self._orders.spec("actor")
+        assert actor is not None
         mapping = {}
         for role in self.role_worker_mapping:
-            critic = role == Role.Critic
-            self.role_worker_mapping[role] = ray.remote(PlannedTrainingWorker if critic else PlannedActorWorker)
-            mapping[role] = pool_of["critic" if critic else "actor"]
-        mapping[Role.RewardModel] = pool_of["actor"]
+            self.role_worker_mapping[role] = ray.remote(PlannedTrainingWorker if role == Role.Critic else PlannedActorWorker)
+            mapping[role] = (self._orders.spec(POOL_ROLE.get(role, "actor")) or actor).name
+        mapping[Role.RewardModel] = actor.name
         self.mapping = mapping
-        self.resource_pool_manager = PinnedPools(self._orders.pools, mapping)
+        pools = {spec.name: PinnedPool(spec, self._orders.groups[spec.name]) for spec in self._orders.specs if spec != self._rollout_spec}
+        self.resource_pool_manager = PinnedPools(pools, mapping)
 
     def _setup(self) -> None:
-        super()._setup()
-        tasks = self._orders.plan.tasks
-        setattr(self.actor_rollout_wg, SHARES, {
-            "actor": tasks["actor_training"].local_batch_sequences,
-            "ref": tasks["reference_inference"].local_batch_sequences,
-        })
+        PPOTrainer._setup(self)  # verl's asynchronous trainer starts a rollout pool of its own idea after it
+        shares = {"actor": self._shares("actor_training"), "ref": self._shares("reference_inference")}
+        for workers in (self.actor_rollout_wg, self.ref_policy_wg):
+            setattr(workers, SHARES, shares)
         if self.use_critic:
-            setattr(self.critic_wg, SHARES, {"train": tasks["critic_training"].local_batch_sequences})
+            setattr(self.critic_wg, SHARES, {"train": self._shares("critic_training")})
+        if self._rollout_spec is not None:
+            self._start_rollout(self._rollout_spec)
+
+    def _start_rollout(self, spec: PoolSpec) -> None:
+        """Servers on devices of their own, and the way for weights to get there."""
+        from stages.train.engines.verl.rollout_pool import RolloutPool
+
+        pool = RolloutPool.create(config=self.config, spec=spec, groups=self._orders.groups[spec.name], router=self._orders.router)
+        engine = omega_conf_to_dataclass(self.config.actor_rollout_ref.rollout.checkpoint_engine)
+        self._use_rollout(pool, CheckpointEngineManager(config=engine, actor_wg=self.actor_rollout_wg, replicas=pool.get_replicas()))
+
+    def _use_rollout(self, pool: Any, weights: Any) -> None:
+        self.llm_server_manager, self.checkpoint_manager = pool, weights
 
     def placements(self) -> dict[str, list[dict[str, Any]]]:
         """Pool name → where each of its ranks says it is."""
-        groups = {"actor": self.actor_rollout_wg, "critic": getattr(self, "critic_wg", None)}
-        return {spec.name: groups[spec.roles[0]].hetrl_placement() for spec in self._orders.specs}
+        workers = {"actor": self.actor_rollout_wg, "critic": getattr(self, "critic_wg", None), "reference": self.ref_policy_wg}
+        found = {spec.name: workers[spec.roles[0]].hetrl_placement() for spec in self._orders.specs if spec != self._rollout_spec}
+        if self._rollout_spec is not None:
+            found[self._rollout_spec.name] = [place for replica in self._replicas() for place in replica.worker_group.hetrl_placement()]
+        return found
+
+    def weights(self) -> dict[str, Any]:
+        """The actor's parameters by their Hugging Face names."""
+        return next(found for found in self.actor_rollout_wg.hetrl_weights() if found is not None)
 
     # -- what each replica gets ----------------------------------------------------------------------------------
+    def _shares(self, task: TaskName) -> list[int]:
+        """Sequences of each replica in one call of its workers: of an iteration, or of one of the parts verl cuts it into."""
+        return [count // self.parameter_sync_step for count in self._orders.plan.tasks[task].local_batch_sequences]
+
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> Any:
-        counts = self._orders.plan.tasks["actor_training"].local_batch_sequences
+        counts = self._shares("actor_training")
         if len(batch) != sum(counts):
             raise StageCrashed(f"iteration {self.global_steps}: {len(batch)} responses came back, {sum(counts)} were asked for",
                                fix="what went wrong with the others is in the stage's log")
@@ -143,13 +203,12 @@ class PlannedTrainer(PPOTrainerSync):
         """The batch with what its workers need to know about the others' shares."""
         strategy = self._orders.plan.tasks[task]
         batch.extra_info[TOTAL] = len(batch)
-        batch.extra_info[PIECES] = pieces(strategy, mini_batches=mini_batches)
+        batch.extra_info[PIECES] = pieces(strategy, mini_batches=max(mini_batches, self.parameter_sync_step))
         return batch
 
     # -- what happened -------------------------------------------------------------------------------------------
     def _compute_metrics(self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        servers = [replica.server_handle for replica in self.llm_server_manager.get_replicas()]
         self._orders.on_step(Step(
             number=global_steps,
             metrics=metrics,
@@ -157,6 +216,35 @@ class PlannedTrainer(PPOTrainerSync):
             sequence_tokens=[int(tag["seq_len"]) for tag in batch.tags],
             actor_work=self.actor_rollout_wg.hetrl_work(),
             critic_work=self.critic_wg.hetrl_work() if self.use_critic else [],
-            rollout_work=ray.get([server.take_work.remote() for server in servers]),
+            rollout_work=self._rollout_work(),
             score_seconds=self.agent_loop_manager.take_score_seconds(),
+            reference_work=self.ref_policy_wg.hetrl_work() if self.ref_policy_wg is not self.actor_rollout_wg else [],
+            overlapped=self.overlapped,
         ))
+
+    def _rollout_work(self) -> list[dict[str, float]]:
+        work = ray.get([server.take_work.remote() for server in self._servers()])
+        return [found for _, found in sorted(zip(self._orders.replica_of_server, work, strict=True), key=lambda pair: pair[0])]
+
+
+class SyncTrainer(PlannedTrainer, PPOTrainerSync):
+    """Rollout, then training, then new weights."""
+
+
+class ColocateAsyncTrainer(PlannedTrainer, PPOTrainerColocateAsync):
+    """Prompts of later iterations are sampled already while this one's are; all take turns with training on the same devices."""
+
+
+class SeparateAsyncTrainer(PlannedTrainer, PPOTrainerSeparateAsync):
+    """Rollout beside training, on devices of its own."""
+
+    overlapped = True
+
+    def _use_rollout(self, pool: Any, weights: Any) -> None:
+        self.standalone_server_manager, self.standalone_checkpoint_manager = pool, weights
+        self.current_mode = HybridEngineMode.TRAINER
+
+
+TRAINERS: dict[Mode, type[PlannedTrainer]] = {
+    "sync": SyncTrainer, "colocate_async": ColocateAsyncTrainer, "separate_async": SeparateAsyncTrainer,
+}

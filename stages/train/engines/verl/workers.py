@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
-import ray
+import torch
+from verl.experimental.separation.engine_workers import DetachActorWorker
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import Metric
-from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.engine_workers import TrainingWorker
 
 from stages.train.engines.verl import plugin_cpu
 from stages.train.engines.verl.dispatch import PIECES, TOTAL, by_shares
+from stages.train.engines.verl.placement import here
 
 plugin_cpu.load_megatron()
 
 _modes: Any = Dispatch  # filled when verl is imported, so its members have no static names
 EVERY_RANK = _modes.ONE_TO_ALL
-
-
-def placement() -> dict[str, Any]:
-    """Where this process sits, as Ray has it: node, the device its bundle holds, process id."""
-    group = ray.util.get_current_placement_group()
-    bundle = group.bundle_specs[0] if group is not None else {}
-    device = next((name.removeprefix("device:") for name in bundle if name.startswith("device:")), "")
-    return {"node_id": ray.get_runtime_context().get_node_id(), "device": device, "pid": os.getpid()}
 
 
 class Meter:
@@ -40,7 +33,9 @@ class Meter:
         sequences = len(data)
         started = time.monotonic()
         output = call(data)
-        self._work[task] = {"sequences": sequences, "tokens": tokens, "seconds": time.monotonic() - started}
+        done = self._work.setdefault(task, {"sequences": 0, "tokens": 0, "seconds": 0.0})
+        for name, value in (("sequences", sequences), ("tokens", tokens), ("seconds", time.monotonic() - started)):
+            done[name] += value
         return output.cpu() if output is not None else None
 
     def take(self) -> dict[str, dict[str, float]]:
@@ -93,15 +88,15 @@ class PlannedTrainingWorker(TrainingWorker):
 
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_placement(self) -> dict[str, Any]:
-        return placement()
+        return here()
 
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:
         return self._meter.take()
 
 
-class PlannedActorWorker(ActorRolloutRefWorker):
-    """Actor, reference and rollout hand-over of one rank."""
+class PlannedActorWorker(DetachActorWorker):
+    """Actor, reference and rollout hand-over of one rank; keeps copies of the actor where verl's asynchronous trainer asks for them."""
 
     actor: Any
     ref: Any
@@ -127,8 +122,19 @@ class PlannedActorWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_placement(self) -> dict[str, Any]:
-        return placement()
+        return here()
 
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:
         return self._meter.take()
+
+    @register(dispatch_mode=EVERY_RANK)
+    def hetrl_weights(self) -> dict[str, Any] | None:
+        """The actor's parameters by their Hugging Face names in bfloat16, the precision they were trained in; from the first rank."""
+        first = torch.distributed.get_rank() == 0
+        named, _ = self.actor.engine.get_per_tensor_param()
+        kept = {}
+        for name, value in named:  # gathering a tensor is a collective: every rank reads to the end
+            if first:
+                kept[name] = value.detach().to("cpu", torch.bfloat16).clone()
+        return kept if first else None
