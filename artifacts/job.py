@@ -150,6 +150,7 @@ class Job(Document):
     prompt_tokens: Lengths
     response_tokens: Lengths
     iterations: int = Field(default=5, ge=1, le=10_000_000)
+    checkpoint_every: int = Field(default=10, ge=0, le=10_000_000, description="iterations between checkpoints for a rerun; 0: none")
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     optimizer: Optimizer = Optimizer()
     kl: Kl = Kl()

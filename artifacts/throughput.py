@@ -21,6 +21,7 @@ class Header(Strict):
     job: str
     plan: str
     seed: int
+    resumed_step: int = Field(default=0, ge=0, description="iterations up to it are of an interrupted run, perhaps under another plan")
     versions: dict[str, str] = Field(default_factory=dict)
     devices: dict[str, str] = Field(default_factory=dict, description="device id → device class")
 

@@ -162,6 +162,12 @@ class Store:
             if log.append(number + 1, entry):
                 return number + 1
 
+    def remove(self, ref: VersionRef) -> None:
+        """Take back a version that was never published: from now on it is not there, and its files go."""
+        manifest = self.layout.manifest(ref)
+        self.backend.delete([manifest])
+        self.backend.delete([info.key for info in self.backend.objects(self.layout.version(ref))])
+
     # What there is
 
     def latest(self, stage: str) -> VersionRef | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from artifacts.errors import ClusterChanged, InputError, RunnerUnavailable, StageTimeout
@@ -59,6 +61,24 @@ def machine_nodes(topology: Topology, nodes: list[dict[str, Any]]) -> dict[str, 
                              fix=f"start it with --resources '{{\"{MACHINE}{missing[0].name}\": 1}}', or run profile and schedule again",
                              details={"missing": [m.name for m in missing]})
     return found
+
+
+def lost_machines(node_ids: Mapping[str, str], *, timeout_s: float = 3.0) -> list[str]:
+    """Machines whose Ray node is gone: Ray says so, or the node's own port no longer answers. Ray itself notices after up to 15 s."""
+    import ray
+
+    there = {node["NodeID"]: node for node in ray.nodes()}
+    return [machine for machine, node in node_ids.items() if not _answers(there.get(node), timeout_s)]
+
+
+def _answers(node: dict[str, Any] | None, timeout_s: float) -> bool:
+    if node is None or not node["Alive"]:
+        return False
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=timeout_s).close()
+    except OSError:
+        return False
+    return True
 
 
 def _node_of(machine: Machine, alive: list[dict[str, Any]]) -> dict[str, Any] | None:

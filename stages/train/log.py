@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from artifacts.throughput import Header, Iteration, Throughput
@@ -10,23 +11,21 @@ FILE = "throughput.jsonl"
 
 
 class ThroughputLog:
-    """Header first, then a line an iteration, each flushed: a run that dies leaves what it measured."""
+    """Header first, then a line an iteration, each flushed: a run that dies leaves what it measured.
 
-    def __init__(self, path: Path, header: Header) -> None:
+    ``earlier`` are the iterations of the run that this one goes on from.
+    """
+
+    def __init__(self, path: Path, header: Header, earlier: Sequence[Iteration] = ()) -> None:
         self._path = path
-        self._header = header
-        self._iterations: list[Iteration] = []
-        path.write_text(header.model_dump_json(exclude_none=True) + "\n", encoding="utf-8")
+        self._content = Throughput(header=header, iterations=list(earlier))
+        path.write_text(self._content.to_jsonl(), encoding="utf-8")
 
     def add(self, iteration: Iteration) -> None:
-        self._iterations.append(iteration)
+        self._content.iterations.append(iteration)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(iteration.model_dump_json(exclude_none=True) + "\n")
 
     @property
     def content(self) -> Throughput:
-        return Throughput(header=self._header, iterations=list(self._iterations))
-
-    @property
-    def path(self) -> Path:
-        return self._path
+        return self._content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from artifacts.throughput import Header, Iteration
 from artifacts.topology import Topology
 from stages.cluster.lease import hold_cluster
 from stages.contract import StageContext
+from stages.train.checkpoints import Checkpoints, Resumed
+from stages.train.disk import full_disk
 from stages.train.engines.base import Engine, Report, Run
 from stages.train.log import FILE, ThroughputLog
 from stages.train.summary import line, summarize, values
@@ -31,24 +33,47 @@ def run(context: StageContext) -> dict[str, Any]:
     engine = _engine(simulated=simulated)
     task = Run(job=job, topology=topology, plan=plan, deployment=deployment, workdir=workdir)
     engine.check(task)
-    header = Header(engine=engine.name, simulated=simulated, job=job.identity(), plan=plan.identity(), seed=job.seed,
-                    versions=engine.versions(),
-                    devices={d.id: d.device_class for d in topology.devices if any(d.id in s.ranks for s in plan.tasks.values())})
-    log = ThroughputLog(workdir / FILE, header)
+    with full_disk(workdir):
+        if simulated:
+            return _train(context, engine, task, None)
+        with hold_cluster(context, topology.cluster.name):
+            return _train(context, engine, task, Checkpoints(context, job, topology))
+
+
+def _train(context: StageContext, engine: Engine, task: Run, checkpoints: Checkpoints | None) -> dict[str, Any]:
+    """Run the engine and write what it makes. ``checkpoints`` None: it leaves none and goes on from none."""
+    job = task.job
+    resumed = checkpoints.resume(task.workdir / "resume") if checkpoints else None
+    log = ThroughputLog(task.workdir / FILE, _header(engine, task, resumed), earlier=resumed.log.iterations if resumed else ())
 
     def on_iteration(iteration: Iteration) -> None:
         log.add(iteration)
         context.progress(iteration.step, job.iterations, line(iteration, job.iterations), **values(iteration))
 
-    context.progress(0, job.iterations, f"{job.name}: {job.algorithm} for {job.iterations} iterations")
-    with nullcontext() if simulated else hold_cluster(context, topology.cluster.name):
-        result = engine.run(task, Report(log=context.log, iteration=on_iteration))
+    def on_checkpoint(step: int, folder: Path) -> None:
+        if checkpoints is None:
+            raise RuntimeError(f"engine {engine.name} left a checkpoint where none is kept")
+        checkpoints.save(step, folder, log.content)
+        context.log(f"checkpoint after iteration {step}: a run that is interrupted goes on from here")
+
+    done = resumed.step if resumed else 0
+    goes_on = f", going on after iteration {done}" if resumed else ""
+    context.progress(done, job.iterations, f"{job.name}: {job.algorithm} for {job.iterations} iterations{goes_on}")
+    result = engine.run(replace(task, resume=resumed.folder if resumed else None),
+                        Report(log=context.log, iteration=on_iteration, checkpoint=on_checkpoint))
     context.write_bytes(FILE, log.content.to_jsonl().encode(), identity=log.content.identity())
     if result.weights is not None:
         _write_checkpoint(context, result.weights, step=len(log.content.iterations))
     for path in result.files:
         context.writer.put_file(path.name, path)
     return summarize(log.content)
+
+
+def _header(engine: Engine, task: Run, resumed: Resumed | None) -> Header:
+    used = {device for strategy in task.plan.tasks.values() for device in strategy.ranks}
+    return Header(engine=engine.name, simulated=task.topology.cluster.kind == "inventory", job=task.job.identity(),
+                  plan=task.plan.identity(), seed=task.job.seed, resumed_step=resumed.step if resumed else 0, versions=engine.versions(),
+                  devices={d.id: d.device_class for d in task.topology.devices if d.id in used})
 
 
 def _belong_together(topology: Topology, plan: Plan, deployment: Deployment) -> None:

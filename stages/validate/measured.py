@@ -36,7 +36,8 @@ class Measured:
 
 
 def measure(throughput: Throughput, *, skip: int, where: str) -> Measured:
-    """Summarise a log without its first ``skip`` iterations. A log that is no longer than that counts its last iteration.
+    """Summarise a log without its first ``skip`` iterations, nor those of an interrupted run that it went on from: they may have had
+    another plan. A log that is no longer than that counts its last iteration.
 
     Raises:
         InputError: no iteration finished.
@@ -45,7 +46,7 @@ def measure(throughput: Throughput, *, skip: int, where: str) -> Measured:
         raise InputError(
             f"{where} has no finished iteration: there is nothing to compare", fix="look at the train stage's log and rerun it"
         )
-    counted = throughput.iterations[skip:] or throughput.iterations[-1:]
+    counted = throughput.iterations[throughput.header.resumed_step + skip :] or throughput.iterations[-1:]
     keys = dict.fromkeys(k for i in counted for k in i.by_task_s)
     return Measured(
         whole=sample([i.time_s for i in counted]),

@@ -16,21 +16,26 @@ from artifacts.topology import Topology
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: what to train, where, and a scratch folder."""
+    """One training run: what to train, where, and a scratch folder. ``resume``: a checkpoint that the run goes on from."""
 
     job: Job
     topology: Topology
     plan: Plan
     deployment: Deployment
     workdir: Path
+    resume: Path | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """How an engine speaks while it runs. ``iteration`` may raise: the engine then stops and lets the error pass."""
+    """How an engine speaks while it runs. ``iteration`` may raise: the engine then stops and lets the error pass.
+
+    ``checkpoint`` takes over a folder from which :attr:`Run.resume` could go on after so many iterations.
+    """
 
     log: Callable[[str], None]
     iteration: Callable[[Iteration], None]
+    checkpoint: Callable[[int, Path], None]
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,16 @@ def test_a_version_is_invisible_until_it_is_committed(store: Store) -> None:
     assert (store.stages(), store.versions("schedule")) == (["schedule"], [writer.ref])
 
 
+def test_a_version_that_is_removed_is_as_if_it_had_never_been(store: Store) -> None:
+    kept, gone = commit(store, "checkpoint", "c1").ref, commit(store, "checkpoint", "c2").ref
+    store.remove(gone)
+    store.remove(gone)
+    assert (store.versions("checkpoint"), store.find("checkpoint", "c2")) == ([kept], None)
+    assert not [info for info in store.backend.objects(store.pipeline) if "/c2/" in info.key]
+    assert store.verify() == [] and store.read(kept, Note).text == "hello"
+    assert commit(store, "checkpoint", "c2", text="again").summary == {"text": "again"}
+
+
 def test_the_first_commit_of_a_version_stands(store: Store) -> None:
     first = commit(store, "schedule", "v1", text="first")
     again = commit(store, "schedule", "v1", text="second")

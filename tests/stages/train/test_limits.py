@@ -9,7 +9,7 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.plan import Group, Plan
 from stages.train.engines.verl.limits import check
-from tests.stages.train.support import grpo_plan, job, ppo_plan, strategy, topology
+from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology
 
 RANKS = ["m0-d0", "m1-d0"]
 
@@ -95,3 +95,21 @@ def test_rollout_elsewhere_is_refused() -> None:
                     tasks={**{k: v.model_dump() for k, v in plan.tasks.items()}, "rollout": away.model_dump()})
     with pytest.raises(InputError, match="rollout shares the actor's devices"):
         check(tiny, apart, fleet)
+
+
+def test_vllm_samples_beside_the_actor_or_on_devices_of_its_own() -> None:
+    tiny, fleet = job("tiny-grpo-vllm"), topology(2, 2)
+    beside = grpo_plan(tiny, fleet, ["m0-d0", "m0-d1"], pp=2)
+    check(tiny, with_task(beside, "rollout", dp=1, tp=2, local_batch_sequences=[128]), fleet)
+    check(tiny, rollout_apart(beside, ["m1-d0", "m1-d1"], dp=2, shares=[96, 32]), fleet)
+    check(job("tiny-grpo-vllm", "mode=async"), rollout_apart(beside, ["m1-d0"]), fleet)
+
+
+@pytest.mark.parametrize(("ranks", "layout", "rule"), [
+    (["m0-d1", "m1-d0"], {"tp": 2}, "the shards of a rollout replica sit on one machine; those of replica 0 sit on m0, m1"),
+    (["m1-d0", "m1-d1"], {"dp": 2, "shares": [128, 0]}, "every rollout replica takes part"),
+])
+def test_rollouts_beyond_vllm(ranks: list[str], layout: dict[str, Any], rule: str) -> None:
+    tiny, fleet = job("tiny-grpo-vllm"), topology(2, 2)
+    with pytest.raises(InputError, match=rule):
+        check(tiny, rollout_apart(grpo_plan(tiny, fleet, ["m0-d0"]), ranks, **layout), fleet)

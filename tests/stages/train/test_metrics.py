@@ -70,7 +70,7 @@ def test_the_log_can_be_read_at_any_time(tmp_path: Path, step, plan) -> None:  #
     log = ThroughputLog(tmp_path / "throughput.jsonl", Header(engine="verl", job="j", plan="p", seed=0))
     for number in (1, 2, 3):
         log.add(iteration(replace(step, number=number, seconds={**step.seconds, "step": 10.0 * number}), plan))
-        read = Throughput.from_jsonl(log.path.read_bytes(), where="log")
+        read = Throughput.from_jsonl((tmp_path / "throughput.jsonl").read_bytes(), where="log")
         assert [i.step for i in read.iterations] == list(range(1, number + 1))
     summary = summarize(read)
     assert summary["iteration_time_s"] == 25.0, "the first iteration is left out"

@@ -38,7 +38,7 @@ PIECES = {
     "verl.trainer.ppo.v1.trainer_base": [
         "PPOTrainer._build_replay_buffer", "PPOTrainer._init_resource_pool_mgr", "PPOTrainer._setup", "PPOTrainer._balance_batch",
         "PPOTrainer._compute_old_log_prob", "PPOTrainer._compute_ref_log_prob", "PPOTrainer._compute_values", "PPOTrainer._update_actor",
-        "PPOTrainer._update_critic", "PPOTrainer._compute_metrics",
+        "PPOTrainer._update_critic", "PPOTrainer._compute_metrics", "PPOTrainer._save_checkpoint", "PPOTrainer._load_checkpoint",
     ],
     "verl.trainer.ppo.v1.agent_loop_tq": ["AgentLoopWorkerTQ.__ray_actor_class__", "AgentLoopManagerTQ._init_agent_loop_workers"],
     "verl.experimental.reward_loop.reward_loop": ["RewardLoopWorker.compute_score"],

@@ -133,3 +133,11 @@ def test_ranks_found_elsewhere_are_refused(tmp_path: Path) -> None:
     status, events = run(write_request(tmp_path, tiny, fleet, plan, swapped))
     assert (status, events[-1]["kind"]) == (4, "ClusterChanged")
     assert "rank 0 of rollout on m1/m1-d0, planned on m0-d0" in events[-1]["message"]
+
+
+def test_a_plan_for_another_topology_is_refused(tmp_path: Path) -> None:
+    tiny, fleet, other = job("tiny-grpo", *SHORT), topology(1, 1), topology(2)
+    plan = grpo_plan(tiny, other, ["m0-d0", "m0-d1"], pp=2)
+    status, events = run(write_request(tmp_path, tiny, fleet, plan, deployment(plan, other)))
+    assert (status, events[-1]["kind"]) == (4, "ClusterChanged")
+    assert events[-1]["message"].startswith(f"the plan was made for topology {other.fingerprint[:12]}") and events[-1]["fix"] == "schedule again"

@@ -14,6 +14,8 @@ from stages.train.engines.verl.score import __file__ as SCORE_FILE
 
 CONFIG_NAME = "ppo_megatron_trainer"
 _ACTOR, _REF = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
+_SAVED = ["model", "optimizer"]
+"""What a checkpoint holds. Not the states of random generators: training draws nothing, and they would bind it to one layout."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Paths:
     validation_file: Path
     router: Path
     checkpoints: Path
+    resume: Path | None = None
 
 
 def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf") -> dict[str, Value]:
@@ -61,7 +64,9 @@ def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf") -> d
         "trainer.total_epochs": job.iterations,
         "trainer.logger": [],
         "trainer.val_before_train": False,
-        "trainer.resume_mode": "disable",
+        "trainer.save_freq": job.checkpoint_every or -1,
+        "trainer.resume_mode": "resume_path" if paths.resume else "disable",
+        "trainer.resume_from_path": str(paths.resume) if paths.resume else None,
         "trainer.default_local_dir": str(paths.checkpoints),
     }
     if job.algorithm == "ppo":
@@ -120,6 +125,9 @@ def _megatron(prefix: str, strategy: Strategy, job: Job) -> dict[str, Value]:
         f"{engine}.vanilla_mbridge": True,
         f"{engine}.dtype": "bfloat16",
         f"{engine}.seed": job.seed,
+        f"{engine}.dist_ckpt_optim_fully_reshardable": True,
+        f"{prefix}.checkpoint.save_contents": _SAVED,
+        f"{prefix}.checkpoint.load_contents": _SAVED,
         f"{engine}.override_transformer_config.attention_backend": "local",
         f"{optimizer}.lr": job.optimizer.learning_rate,
         f"{optimizer}.weight_decay": job.optimizer.weight_decay,

@@ -21,6 +21,7 @@ TASK_OF_TIMER = {
     "update_critic": "critic_training",
     "update_actor": "actor_training",
     "update_weights": "weight_update",
+    "save_checkpoint": "checkpoint",
 }
 """verl's timers of one step (``timing_s/…``) → our tasks. ``gen`` spans rollout and the rule reward, which overlap."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import traceback
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from artifacts.catalog.engines import resolve_engine
 from artifacts.errors import InputError
 from stages.cluster import open_cluster, pinned_groups
+from stages.cluster.live import lost_machines
 from stages.train.dataset import Prompts, write_prompts
 from stages.train.engines.base import Report, Result, Run
 from stages.train.engines.verl import config as verl_config
@@ -47,7 +49,8 @@ class VerlEngine:
         prompts = write_prompts(run.job.dataset, seed=run.job.seed, folder=run.workdir / "data")
         model = _model(run, prompts)
         _check_prompts(run, prompts, model)
-        paths = verl_config.Paths(model, prompts.train_file, prompts.validation_file, _router(run), run.workdir / "checkpoints")
+        paths = verl_config.Paths(model, prompts.train_file, prompts.validation_file, _router(run), run.workdir / "checkpoints",
+                                 run.resume)
         report.log("starting Ray")
         with open_cluster(run.topology, address=run.deployment.address, env=variables, workdir=run.workdir,
                           deadline_s=CLUSTER_DEADLINE_S) as cluster:
@@ -57,7 +60,7 @@ class VerlEngine:
                 return _train(run, report, cluster, paths)
             except RayError as error:
                 traceback.print_exc()
-                raise crashed(error) from None
+                raise crashed(error, lost=lost_machines(cluster.node_ids)) from None
 
 
 def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> Result:
@@ -86,7 +89,7 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
         differences.append(metrics.sampled_difference(step))
 
     orders = Orders(plan=run.plan, specs=specs, groups=groups, replica_of_server=_replica_of_server(run), router=str(paths.router),
-                    on_step=on_step)
+                    on_step=on_step, on_checkpoint=report.checkpoint)
     trainer = TRAINERS[mode_of(run.job, run.plan)](config, orders)
     transfer_queue.init(config.transfer_queue)
     report.log("starting the workers")
@@ -94,6 +97,7 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     found = trainer.placements()
     for spec in specs:
         placement.compare(spec, found[spec.name], topology=run.topology, node_of_machine=cluster.node_ids)
+    _check_folder(trainer, paths.checkpoints, report)
     agent_loop = HostedAgentLoopManager.create(config=config, llm_client=trainer.get_llm_client(), teacher_client=None,
                                                reward_loop_worker_handles=trainer.get_reward_handles(), host=host)
     report.log("training")
@@ -152,6 +156,18 @@ def _router(run: Run) -> Path:
     settings = {"router_class": "stages.train.engines.verl.router.ShareRouter", "shares": [shares[r] for r in _replica_of_server(run)]}
     path.write_text(yaml.safe_dump(settings), encoding="utf-8")
     return path
+
+
+def _check_folder(trainer: Any, folder: Path, report: Report) -> None:
+    """Every rank writes its part of a checkpoint below one folder; where machines do not share it, none is written."""
+    if trainer.config.trainer.save_freq <= 0:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    token = folder / "seen-by"
+    token.write_text(secrets.token_hex(8))
+    if not trainer.reads_everywhere(token):
+        trainer.config.trainer.save_freq = -1
+        report.log(f"the machines do not share {folder}: no checkpoints are kept, an interrupted run starts from the beginning")
 
 
 def _export(trainer: Any, model: Path, folder: Path) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -59,7 +60,7 @@ class Orders:
     """What the trainer is told beyond verl's configuration.
 
     ``groups``: pool → placement groups, a device each; ``replica_of_server``: the plan's replica that each rollout server is;
-    ``router``: file of the router's settings.
+    ``router``: file of the router's settings. ``on_checkpoint`` takes over the folder of a checkpoint, after ``on_step`` of its iteration.
     """
 
     plan: Plan
@@ -68,6 +69,7 @@ class Orders:
     replica_of_server: list[int]
     router: str
     on_step: Callable[[Step], None]
+    on_checkpoint: Callable[[int, Path], None]
 
     def spec(self, role: str) -> PoolSpec | None:
         """The pool that was made for ``role``; None where it lives in the actor's workers."""
@@ -85,6 +87,7 @@ class PlannedTrainer(PPOTrainer):
         self._rollout_spec = orders.spec("rollout")
         self._orders = orders
         self._lives: list[Any] = []
+        self._saved: Path | None = None
         super().__init__(config=config)
         self._enable_hybrid_replicas = self._rollout_spec is None
 
@@ -221,6 +224,19 @@ class PlannedTrainer(PPOTrainer):
             reference_work=self.ref_policy_wg.hetrl_work() if self.ref_policy_wg is not self.actor_rollout_wg else [],
             overlapped=self.overlapped,
         ))
+        if self._saved is not None:
+            saved, self._saved = self._saved, None
+            self._orders.on_checkpoint(global_steps, saved)
+
+    def _save_checkpoint(self) -> None:
+        if self.global_steps < self.total_training_steps:  # after the last iteration nothing is left to go on with
+            super()._save_checkpoint()
+            self._saved = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+
+    def reads_everywhere(self, path: Path) -> bool:
+        """Whether every training worker reads this file as we do: checkpoints need one folder for all machines."""
+        groups = [self.actor_rollout_wg, *([self.critic_wg] if self.use_critic else [])]
+        return {path.read_text()} == {found for group in groups for found in group.hetrl_reads(str(path))}
 
     def _rollout_work(self) -> list[dict[str, float]]:
         work = ray.get([server.take_work.remote() for server in self._servers()])

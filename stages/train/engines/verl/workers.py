@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,6 +60,14 @@ def _local_micro_batches(data: Any, sequences: int) -> None:
     tu.assign_non_tensor(data, micro_batch_size_per_gpu=-(-sequences // tu.pop(data, key=PIECES)))
 
 
+def _read(path: str) -> str:
+    """The file's text; empty where this machine does not have it."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
 class PlannedTrainingWorker(TrainingWorker):
     """Trains one model; used inside the actor's worker, and by itself for the critic."""
 
@@ -89,6 +98,10 @@ class PlannedTrainingWorker(TrainingWorker):
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_placement(self) -> dict[str, Any]:
         return here()
+
+    @register(dispatch_mode=EVERY_RANK)
+    def hetrl_reads(self, path: str) -> str:
+        return _read(path)
 
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:
@@ -123,6 +136,10 @@ class PlannedActorWorker(DetachActorWorker):
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_placement(self) -> dict[str, Any]:
         return here()
+
+    @register(dispatch_mode=EVERY_RANK)
+    def hetrl_reads(self, path: str) -> str:
+        return _read(path)
 
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:

@@ -1,0 +1,71 @@
+"""A machine is lost in the middle of a run; the rerun goes on from the last checkpoint. Real Ray, verl, Megatron-Core and store."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from artifacts.store import open_store
+from artifacts.throughput import Throughput
+from stages.train.checkpoints import STAGE
+from tests.stages.train.launch import SHORT, run, start
+from tests.stages.train.requests import write_request
+from tests.stages.train.support import grpo_plan, job, topology
+
+pytestmark = pytest.mark.engine
+
+
+def log_of(folder: Path) -> Throughput:
+    return Throughput.from_jsonl((folder / "work" / "throughput.jsonl").read_bytes(), where="log")
+
+
+def ray_node(family: list[psutil.Process], machine: str) -> psutil.Process:
+    """The process that is this machine's Ray node, by the resource it declares."""
+    (node,) = [p for p in family if p.name() == "raylet" and any(f"machine:{machine}," in part for part in p.cmdline())]
+    return node
+
+
+def test_a_lost_machine_ends_the_run_by_name_and_the_rerun_goes_on(tmp_path: Path) -> None:
+    """Iteration 3 is computed twice: by the run that is to lose a machine, and by the rerun from the checkpoint after iteration 2."""
+    tiny, fleet = job("tiny-grpo", *SHORT, "iterations=4", "checkpoint_every=2"), topology(1, 1)
+    request = write_request(tmp_path, tiny, fleet, grpo_plan(tiny, fleet, ["m0-d0", "m1-d0"], pp=2, layers=[3, 1]))
+    process = start(request)
+    try:
+        assert process.stdout is not None
+        for text in process.stdout:
+            if '"done":3.0' in text:
+                break
+        else:
+            pytest.fail((tmp_path / "stderr.txt").read_text()[-3000:])
+        ray_node(psutil.Process(process.pid).children(recursive=True), "m1").kill()
+        began = time.monotonic()
+        rest = process.stdout.read()
+        status = process.wait(timeout=120)
+        seconds = time.monotonic() - began
+    finally:
+        process.kill()
+    outcome = json.loads(rest.splitlines()[-1])
+    assert (status, outcome["kind"]) == (9, "StageCrashed"), outcome
+    assert outcome["message"].startswith("machine m1 was lost") and "last checkpoint" in outcome["fix"]
+    assert seconds < 60 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), "longer only where the machine is overloaded"
+    interrupted = log_of(tmp_path)
+    assert [line.step for line in interrupted.iterations] == [1, 2, 3] and "checkpoint" in interrupted.iterations[1].by_task_s
+
+    status, events = run(request)
+    assert status == 0, f"{events[-1]}\n{(tmp_path / 'stderr.txt').read_text()[-3000:]}"
+    assert [e["done"] for e in events if e["event"] == "progress"] == [2, 3, 4], "it goes on after iteration 2"
+    resumed = log_of(tmp_path)
+    assert resumed.header.resumed_step == 2
+    assert resumed.iterations[:2] == interrupted.iterations[:2] and [line.step for line in resumed.iterations] == [1, 2, 3, 4]
+    # The same weights give the same samples of the same prompts, and the same entropy. Which of them share a mini-batch follows from the order
+    # in which they arrive; that Adam's moments are loaded to the last bit is test_agreement's.
+    first, again = interrupted.iterations[2], resumed.iterations[2]
+    assert again.reward_mean == pytest.approx(first.reward_mean, abs=1e-6) and again.tokens == first.tokens
+    assert again.entropy == pytest.approx(first.entropy, rel=1e-4) and again.grad_norm == pytest.approx(first.grad_norm, rel=0.1)
+    left = [ref.version for ref in open_store(f"file://{tmp_path}/store", pipeline="test").versions(STAGE)]
+    assert left == ["v1-0000002"], "one checkpoint is kept; the next run on this cluster removes it"
