@@ -7,10 +7,11 @@ from typing import Any
 
 from artifacts.base import read_text
 from artifacts.errors import InputError
+from flows.lab.state import lab_cluster
 
 
 def profile_parameters(cluster: str) -> dict[str, Any]:
-    """``local`` (this machine), ``ray:auto`` or ``ray://…`` (a live Ray cluster), or the path of a YAML inventory.
+    """``local`` (this machine), ``lab`` (the one that is up), ``ray:auto`` or ``ray://…`` (a live Ray cluster), or an inventory's path.
 
     An inventory's text goes into the parameters, so that the stage needs nothing but its request, and an edited file is a
     changed parameter.
@@ -19,9 +20,11 @@ def profile_parameters(cluster: str) -> dict[str, Any]:
         return {"cluster": {"kind": "local"}}
     if cluster.startswith("ray:"):
         return {"cluster": {"kind": "ray", "address": "auto" if cluster == "ray:auto" else cluster}}
+    if cluster == "lab":
+        return {"cluster": lab_cluster()}
     if not Path(cluster).is_file():
         raise InputError(f"there is no cluster {cluster!r}",
-                         fix="give local, ray:auto, ray://host:port, or the path of an inventory (examples: infra/clusters/)")
+                         fix="give local, lab, ray:auto, ray://host:port, or the path of an inventory (examples: infra/clusters/)")
     return {"cluster": {"kind": "inventory", "text": read_text(cluster), "where": Path(cluster).name}}
 
 
