@@ -68,7 +68,7 @@ def hetrl(
 
     Args:
         job: Path of the job (YAML); empty: the latest job in the store. Ignored when the run starts after schedule.
-        cluster: local, ray:auto, ray://host:port, or the path of an inventory. Empty, from schedule on: the latest topology.
+        cluster: local, lab, ray:auto, ray://host:port, or the path of an inventory. Empty, from schedule on: the latest topology.
         from_stage: First stage; earlier ones are taken from the store.
         until_stage: Last stage.
         only: Just this stage.

@@ -25,7 +25,7 @@ _STAGE = f"One of {', '.join(ORDER)}."
 
 def run(
     job: str = typer.Option(None, "--job", help="Job file (YAML). Default: infra/jobs/tiny-grpo.yaml."),
-    cluster: str = typer.Option(None, "--cluster", help="local (default), ray:auto, ray://host:port, or the path of an inventory."),
+    cluster: str = typer.Option(None, "--cluster", help="local (default), lab, ray:auto, ray://host:port, or the path of an inventory."),
     store: str = typer.Option("", "--store", help="file:///… or s3://… Default: HETRL_STORE, the embedded S3, or .hetrl/store."),
     pipeline: str = typer.Option("hetrl", "--pipeline", help="Name of the pipeline in the store."),
     runner: str = typer.Option("process", "--runner", help="process or docker."),

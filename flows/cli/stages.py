@@ -42,7 +42,7 @@ SET = typer.Option([], "--set", help="Change one field of the job: --set batch.p
 JSON = typer.Option(False, "--json", help="The last line on standard output is one JSON object.")
 
 
-def profile(cluster: str = typer.Option("local", "--cluster", help="local, ray:auto, ray://host:port, or the path of an inventory."),
+def profile(cluster: str = typer.Option("local", "--cluster", help="local, lab, ray:auto, ray://host:port, or the path of an inventory."),
             out: Path = OUT, runner: str = RUNNER, as_json: bool = JSON) -> None:
     """Measure a cluster, or read an inventory, into a topology.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -174,22 +175,19 @@ def _remove(engine: LabEngine) -> list[str]:
 
 
 def _end_marked(identity: str) -> list[str]:
-    """End the processes that carry the lab's mark: SIGTERM, then SIGKILL."""
-    found = [p for p in psutil.process_iter() if p.pid != os.getpid() and _environment(p).get(_MARK) == identity]
-    names = []
-    for process in found:
-        with suppress(psutil.Error):
-            names.append(f"process {process.pid} ({' '.join(process.cmdline()[:4])[:80]})")
-            process.terminate()
-    _, alive = psutil.wait_procs(found, timeout=_STOP_S)
-    for process in alive:
-        with suppress(psutil.Error):
-            process.kill()
-    _, alive = psutil.wait_procs(alive, timeout=_STOP_S)
-    if alive:
-        raise HetrlError(f"processes {', '.join(str(p.pid) for p in alive)} of the lab do not end",
-                         fix="see what holds them up, then repeat")
-    return names
+    """Kill the processes that carry the lab's mark, and those they may have started meanwhile: none has anything to save."""
+    names: dict[int, str] = {}
+    until = time.monotonic() + _STOP_S
+    while found := [p for p in psutil.process_iter() if p.pid != os.getpid() and _environment(p).get(_MARK) == identity]:
+        if time.monotonic() > until:
+            raise HetrlError(f"processes {', '.join(str(p.pid) for p in found)} of the lab do not end",
+                             fix="see what holds them up, then repeat")
+        for process in found:
+            with suppress(psutil.Error):
+                names[process.pid] = f"process {process.pid} ({' '.join(process.cmdline()[:4])[:80]})"
+                process.kill()
+        psutil.wait_procs(found, timeout=1)
+    return list(names.values())
 
 
 def _environment(process: psutil.Process) -> Mapping[str, str]:
