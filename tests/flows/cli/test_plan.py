@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import yaml
 
 from artifacts.plan import Plan
 from artifacts.search import Search
+from artifacts.topology import Topology
 
 ROOT = Path(__file__).parents[3]
 HETRL = Path(sys.executable).parent / "hetrl"
@@ -25,10 +27,11 @@ def hetrl(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "COLUMNS": "200"})
 
 
-def topology(folder: Path, machines: dict[str, tuple[str, int]], *, gbit: float = 100.0, **gpu: object) -> Path:
-    """A profiled inventory of machines (name → GPU of the catalogue, how many)."""
+def topology(folder: Path, machines: dict[str, tuple[str, int]], *, gbit: float = 100.0, cpus: dict[str, int] | None = None, **gpu: object) -> Path:
+    """A profiled inventory of machines (name → GPU of the catalogue, how many), each with 64 CPUs where ``cpus`` says nothing else."""
     inventory = {"name": "case", "links": {"same_zone": {"latency_ms": 0.1, "bandwidth_gbit_per_s": gbit}},
-                 "machines": [{"name": n, "gpus": [{"gpu": g, "count": c, **gpu}], "host_memory_gib": 512, "cpus": 64} for n, (g, c) in machines.items()]}
+                 "machines": [{"name": n, "gpus": [{"gpu": g, "count": c, **gpu}], "host_memory_gib": 512, "cpus": (cpus or {}).get(n, 64)}
+                              for n, (g, c) in machines.items()]}
     (folder / "fleet.yaml").write_text(yaml.safe_dump(inventory))
     done = hetrl(folder, "profile", "--cluster", "fleet.yaml", "--out", "made")
     assert done.returncode == 0, done.stderr
@@ -63,6 +66,16 @@ def test_case_1_a_pool_that_a_node_cannot_hold_is_refused_and_unpinned_the_shard
     assert (rollout.tp, {r.rsplit(".", 1)[0] for r in rollout.ranks}) == (4, {"a"})
 
 
+def test_case_1_a_node_with_fewer_cpus_than_its_ranks_ask_is_refused_by_name(tmp_path: Path) -> None:
+    """Before anything is started: two ranks on a node of one CPU, while the other node's 64 would do for both."""
+    fleet = topology(tmp_path, {"a": ("L4-24GB", 4), "b": ("L4-24GB", 2)}, cpus={"b": 1})
+    small = (GRPO[0], *SMALL[:4], "--set", "models.actor=Qwen3-1.7B")
+    planned(tmp_path, *small, "--topology", fleet, "--evaluations", "400", "--set", "constraints.pin.actor_training=[b]", "--set", "engine.offload=true")
+    refused = hetrl(tmp_path, "deploy", "--job", *small, "--topology", fleet, "--plan", "made/plan.json", "--out", "made",
+                    "--set", "constraints.pin.actor_training=[b]", "--set", "engine.offload=true")
+    assert refused.returncode == 3 and "machine b has 1 CPUs, its 2 ranks ask 2 (1 each)" in refused.stderr
+
+
 def test_case_4_replicas_divide_the_batch_on_three_equal_nodes_and_what_is_left_over_is_explained(tmp_path: Path) -> None:
     fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 1), "b": ("A100-SXM4-80GB", 1), "c": ("A100-SXM4-80GB", 1)})
     planned(tmp_path, *GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-1.7B")
@@ -83,6 +96,18 @@ def test_case_5_devices_without_bf16_stay_idle_and_say_why(tmp_path: Path) -> No
     assert all("has no bf16" in reason for d, reason in idle.items() if d.startswith("v."))
 
 
+def test_case_5_nothing_communicates_over_a_link_whose_probe_failed(tmp_path: Path) -> None:
+    fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 2), "b": ("A100-SXM4-80GB", 2)})
+    links = Topology.read(fleet).links
+    failed = [k.model_copy(update={"probe": "failed"}) if k.source != k.target else k for k in links]
+    fleet.write_text(Topology.read(fleet).model_copy(update={"links": failed, "fingerprint": ""}).to_json())
+    found = planned(tmp_path, *GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-1.7B")
+    plan = Plan.read(tmp_path / "made/plan.json")
+    assert len({m for t in plan.tasks for m in machines_of(plan, t)}) == 1
+    assert len(found["idle_devices"]) == 2  # type: ignore[arg-type]
+    assert all("no usable link joins" in why for why in found["idle_devices"].values())  # type: ignore[attr-defined]
+
+
 def test_case_7_one_node_is_a_legal_plan_chosen_and_explained(tmp_path: Path) -> None:
     """A second node behind 10 Gbit/s Ethernet would make the job slower."""
     fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 8), "b": ("L4-24GB", 2)}, gbit=1)
@@ -92,13 +117,30 @@ def test_case_7_one_node_is_a_legal_plan_chosen_and_explained(tmp_path: Path) ->
     assert all("slower with the 2 devices of b" in reason and "against" in reason for reason in plan.idle_devices.values()) and len(plan.idle_devices) == 2
 
 
+def test_fewer_devices_as_a_constraint_and_a_person_reads_what_the_others_would_gain(tmp_path: Path) -> None:
+    fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 4), "b": ("L40S-48GB", 2)})
+    few = (*GRPO, "--set", "models.actor=Qwen3-0.6B", "--set", "constraints.max_devices=2", "--topology", fleet)
+    done = hetrl(tmp_path, "schedule", *few, "--out", "made")
+    assert done.returncode == 0, done.stderr
+    plan = Plan.read(tmp_path / "made/plan.json")
+    assert sum(len(g.devices) for g in plan.groups) == 2 and "4 devices idle" in done.stderr
+    assert re.search(r"idle  .*: constraints.max_devices allows 2 devices; faster with the 2 devices of a: [\d.]+ s an iteration against [\d.]+ s", done.stderr)
+    done = hetrl(tmp_path, "schedule", *few, "--set", "constraints.fix.rollout.tp=4", "--out", "made")
+    assert done.returncode == 3 and "rollout: fixed degrees need 4 devices, constraints.max_devices allows 2" in done.stderr
+
+
 def test_the_result_as_json_and_as_documents(tmp_path: Path) -> None:
     fleet = topology(tmp_path, {"a": ("L40S-48GB", 2)})
-    found = planned(tmp_path, *GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-0.6B", "--solver", "ilp", "--explain", "--seed", 3)
+    found = planned(tmp_path, *GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-0.6B", "--solver", "exact", "--explain", "--seed", 3)
     assert {"feasible", "iteration_time_s", "throughput_samples_per_s", "bound_s", "gap", "violations", "solver", "status", "evaluations", "seconds", "plan"} <= set(found)
-    assert (found["solver"], found["status"], found["violations"]) == ("ilp", "optimal", [])
+    assert (found["solver"], found["status"], found["violations"]) == ("exact", "optimal", [])
     assert found["proved_bound_s"] == pytest.approx(found["iteration_time_s"], rel=1e-6) and str(found["proof_scope"]).startswith("all plans")
+    assert all(found[name] == f"made/{name}.json" for name in ("plan", "prediction", "search"))
     search = Search.read(tmp_path / "made/search.json")
+    assert all(level.exact and int(level.count) > 0 for level in search.space) and len(search.space) == 7
+    html = (tmp_path / "made/report.html").read_text()
+    for part in ("placement", "timeline", "memory", "search"):
+        assert "<svg" in html.split(f'<h2 id="{part}"')[1].split("<h2")[0], part
     assert [level.name for level in search.space][:2] == ["groupings of the tasks, any", "groupings the engine runs"]
     assert {p.name for p in (tmp_path / "made").iterdir()} >= {"plan.json", "prediction.json", "search.json", "report.html"}
 
