@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
+
 from artifacts.units import show_seconds
 from stages.schedule.cost.iteration import GroupPrice, PlanPrice
 from stages.schedule.documents import group_name
@@ -107,6 +109,10 @@ def _with_them(evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: li
     """Add a machine's idle devices to each group that admits them, cut anew, and say what that would cost."""
     problem = evaluator.problem
     most = CUTS_TRIED if problem.fleet.size <= LARGE_FLEET else CUTS_TRIED_ON_LARGE_FLEETS
+    count = f"{len(devices)} device{'s' if len(devices) > 1 else ''} of {problem.fleet.devices[devices[0]].machine}"
+    others = sorted(draft.used)
+    if (problem.fleet.latency_s[np.ix_(devices, others)] >= UNUSABLE_S).all():
+        return f"no usable link joins the {count} to the others"
     seen = []
     for g, group in enumerate(draft.groups):
         mine = [d for d in devices if mask_of(problem, group.tasks)[d]]
@@ -118,7 +124,6 @@ def _with_them(evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: li
             changed = evaluator.plan(Draft(groups=(*draft.groups[:g], made, *draft.groups[g + 1 :]))) if made else None
             if changed is not None and set(mine) & {int(d) for p in changed.groups for d in p.memory.devices}:
                 seen.append(changed.cost)
-    count = f"{len(devices)} device{'s' if len(devices) > 1 else ''} of {problem.fleet.devices[devices[0]].machine}"
     if evaluator.best_full is not None:
         seen.append(evaluator.best_full)
     if not seen:

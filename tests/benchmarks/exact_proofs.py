@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true", help="run the searches, too, at their default budget of evaluations")
     parser.add_argument("--page", action="store_true", help="only write the page from the lines there are")
     arguments = parser.parse_args()
+    cost_model()
     for instance in [] if arguments.page else _wanted(arguments.names):
         _make(instance, "exact", arguments.seconds)
         if arguments.ilp:
@@ -56,8 +58,9 @@ def known() -> dict[tuple[str, str], Line]:
     return {(line["instance"], line["solver"]): line for line in lines}
 
 
+@cache
 def cost_model() -> str:
-    """Digest of the cost model's sources."""
+    """Digest of the cost model's sources, as they were when this run began."""
     folder = Path(stages.schedule.cost.__file__).parent
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
