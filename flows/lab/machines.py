@@ -88,7 +88,7 @@ class LabEngine:
             config = api.create_host_config(
                 network_mode=network.name, mounts=software.mounts(work), mem_limit=int(machine.memory_gib * GIB),
                 memswap_limit=int(machine.memory_gib * GIB), init=True, read_only=True, cgroup_parent=self._group.parent, cap_drop=["ALL"],
-                security_opt=["no-new-privileges"], tmpfs={"/tmp": "size=512m,exec"}, shm_size=512 << 20, pids_limit=4096,
+                security_opt=["no-new-privileges"], tmpfs={"/tmp": "size=4g,exec"}, shm_size=512 << 20, pids_limit=4096,
                 log_config=LogConfig(type="json-file", config={"max-size": "4m"}))
             created = api.create_container(
                 self._image, command=software.command("flows.lab.node", node.model_dump_json()), name=f"{self._prefix}-{machine.name}",

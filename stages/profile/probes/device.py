@@ -15,9 +15,11 @@ from dataclasses import asdict, dataclass
 from stages.profile.cgroup import throttled_count
 from stages.profile.probes.child import run, say, wait_for_go
 from stages.profile.probes.engines import Engine, open_engine
-from stages.profile.probes.timing import Timing, repeat
+from stages.profile.probes.timing import MIN_SAMPLES, Timing, repeat
 
 COMPUTE_PART = 0.7
+SATURATED_SAMPLES = 15
+"""Of the largest size, by which devices are compared; a share with a small quota would else come to three."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, o
     each = seconds * COMPUTE_PART / len(points)
     curve = []
     for tokens, width in points:
-        timing = repeat(engine.matmul(tokens, width), engine.clock, budget_s=each)
+        largest = (tokens, width) == points[-1]
+        timing = repeat(engine.matmul(tokens, width), engine.clock, budget_s=each, least=SATURATED_SAMPLES if largest else MIN_SAMPLES)
         curve.append({"tokens": tokens, "width": width, "flops_per_s": 2 * tokens * width * width / _seconds(engine, timing),
                       "spread": timing.spread, "samples": timing.samples})
     condition = engine.condition()  # right after the work: at rest the clocks say nothing

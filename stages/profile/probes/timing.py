@@ -34,11 +34,11 @@ class Timing:
         return cls(seconds=median, quick_s=ordered[len(ordered) // 4], spread=spread, samples=len(ordered))
 
 
-def repeat(work: Callable[[int], None], clock: Callable[[], float], *, budget_s: float) -> Timing:
+def repeat(work: Callable[[int], None], clock: Callable[[], float], *, budget_s: float, least: int = MIN_SAMPLES) -> Timing:
     """Time ``work(n)``, which does the thing n times and returns when it is done.
 
-    ``clock`` is what the duration is read from (wall, CPU time of this thread); ``budget_s`` is wall time. At least
-    ``MIN_SAMPLES`` samples are taken even where the budget is too small for them.
+    ``clock`` is what the duration is read from (wall, CPU time of this thread); ``budget_s`` is wall time. ``least`` samples
+    are taken even where the budget is too small for them.
     """
     end = time.monotonic() + budget_s
     work(1)
@@ -47,7 +47,7 @@ def repeat(work: Callable[[int], None], clock: Callable[[], float], *, budget_s:
         calls = calls * 2 if took <= 0 else max(calls + 1, min(calls * 8, round(calls * 1.25 * MIN_SAMPLE_S / took)))
         took = _sample(work, clock, calls)
     samples = [took / calls]
-    while len(samples) < MIN_SAMPLES or (time.monotonic() < end and len(samples) < MAX_SAMPLES):
+    while len(samples) < least or (time.monotonic() < end and len(samples) < MAX_SAMPLES):
         samples.append(_sample(work, clock, calls) / calls)
     return Timing.of(samples)
 
