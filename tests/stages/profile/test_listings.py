@@ -103,12 +103,14 @@ def test_unified_memory_is_the_hosts_in_equal_parts_and_said_and_otherwise_unkno
 
 
 def test_a_gpu_that_nobody_knows_is_left_out_or_has_the_rates_that_are_given() -> None:
-    host = [{"name": "v100", **HOST}]
-    topology, notes = fleet("v100.xml", machines=host)
-    assert [d.name for d in topology.devices] == ["Tesla V100-SXM2-32GB"] and topology.devices[0].id == "v100.gpu-1"
-    assert any("v100.gpu-0 (Tesla V100S-PCIE-32GB) is left out" in n for n in notes)
-    topology, _ = fleet("v100.xml", machines=host, gpus=[{"gpu": "Tesla V100S-PCIE-32GB", "achieved_tflops": 90, "memory_gb_per_s": 900}])
-    assert topology.devices[0].achieved_flops_per_s.value == 9e13 and topology.devices[0].memory_bytes == 32510 * MIB
+    strange = {"text": sample("v100.xml").replace("Tesla V100S-PCIE-32GB", "Tesla Unheard-32GB"), "where": "v100.xml"}
+    given = {"name": "fleet", "files": [strange], "links": LINKS, "machines": [{"name": "v100", **HOST}]}
+    draft = read_listings(Listings.model_validate(given))
+    assert [d.name for d in draft.devices] == ["Tesla V100-SXM2-32GB"] and draft.devices[0].id == "v100.gpu-1"
+    assert any("v100.gpu-0 (Tesla Unheard-32GB) is left out" in n for n in draft.notes)
+    rates = [{"gpu": "Tesla Unheard-32GB", "achieved_tflops": 90, "memory_gb_per_s": 900}]
+    device = read_listings(Listings.model_validate({**given, "gpus": rates})).devices[0]
+    assert device.achieved_flops_per_s.value == 9e13 and device.memory_bytes == 32510 * MIB
 
 
 def test_what_no_file_says_of_the_host_is_asked_for() -> None:
