@@ -11,6 +11,10 @@ from artifacts.base import Name, Strict
 ADAM_TRAFFIC_BYTES_PER_PARAM = 30
 """What Adam's update moves in 16-bit training: reads gradient, master copy, two moments (16), writes the last three and the weight (14)."""
 
+SOFTMAX_FORWARD_BYTES = 30
+SOFTMAX_BACKWARD_BYTES = 14
+"""Memory traffic of one logit: to 32 bits (2 + 4), maximum (4), minus it (8), exponential (8), sum (4); gradient (8), to 16 bits (6)."""
+
 
 def adam_state_bytes_per_param(element_bytes: int) -> int:
     """Two moments in 32 bits, and a 32-bit master copy where the weights are shorter."""
@@ -102,6 +106,26 @@ class ModelSpec(Strict):
     def layer_attention_flops(self, sequence_tokens: float) -> float:
         """Forward FLOPs of one layer's causal attention over one sequence: 2·a·e·S²."""
         return 2.0 * self.heads * self.head_dim * sequence_tokens**2
+
+    def pointwise_elements(self, *, fused: bool) -> tuple[float, float]:
+        """Elements that a layer's operations beside its matrix multiplications read and write for one token, forward: (whole on every
+        tensor-parallel shard, divided over the shards). Counted from the operations.
+
+        Whole: two norms (read, write) and two residual additions (read twice, write), 10·h. Divided: the MLP's activation function with its
+        gate, 3·f, and attention's input and output, 2·q + 2·kv. Not fused, each operation runs by itself, as in a Hugging Face model:
+        a norm goes to 32 bits and back, 42·h; the gate is a pass of its own, 5·f; rotary embeddings are a negation, a concatenation, two
+        products and a sum, 12·q + 12·kv with the rest.
+        """
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        if fused:
+            return 10.0 * self.hidden, 3.0 * self.intermediate + 2.0 * (q + kv)
+        return 42.0 * self.hidden, 5.0 * self.intermediate + 12.0 * (q + kv)
+
+    def score_elements(self, sequence_tokens: float) -> float:
+        """Elements of attention scores that are moved for one token where attention is not fused, divided over the shards: written, scaled
+        and masked, made a softmax, dropped out and read again, 6.5·a·S.
+        """
+        return 6.5 * self.heads * sequence_tokens
 
     def decode_attention_flops(self, context_tokens: float) -> float:
         """FLOPs of one layer's attention for new tokens that see so many tokens together: 4·a·e a token seen."""

@@ -26,6 +26,14 @@ class SameStrategy(Strict):
     when: Literal["always", "in_group"]
 
 
+class DecodeHost(Strict):
+    """Host time of one decode step of c sequences: ``gap_s`` + c·``sequence_s`` while the device waits, at least ``layer_s`` a layer."""
+
+    gap_s: float = Field(ge=0)
+    sequence_s: float = Field(ge=0)
+    layer_s: float = Field(ge=0, description="launching a layer's operations one by one; 0: replayed from a graph")
+
+
 class RolloutCapability(Strict):
     """How generation may be laid out. Pipeline stages: always one."""
 
@@ -38,6 +46,8 @@ class RolloutCapability(Strict):
     alone_in_async: bool = Field(description="asynchronous rollout needs a group of its own")
     head_dims: list[int] = Field(default_factory=list, description="head sizes the server's attention has; empty: any")
     tp_within_machine: bool = Field(default=False, description="the shards of one replica sit on one machine")
+    fused_operations: bool = Field(description="norms, gates and rotary embeddings are one kernel each")
+    host: DecodeHost
 
 
 class EngineMemory(Strict):
@@ -70,6 +80,10 @@ class EngineCapability(Strict):
     optimizer_sharded: bool = Field(description="optimizer state divided over the replicas")
     gradient_bytes: int = Field(ge=1, le=8)
     flash_attention: bool = Field(description="the attention matrix is never stored")
+    fused_operations: bool = Field(description="norms, gates and rotary embeddings are one kernel each")
+    sequence_parallel: bool = Field(description="norms and residuals are divided over the tensor-parallel shards")
+    fully_sharded: bool = Field(description="weights and gradients divided over the replicas too, gathered for every pass")
+    launch_layer_s: float = Field(ge=0, description="host time to launch the operations of one layer and pass one by one")
     memory: EngineMemory
     source: str
 

@@ -41,7 +41,8 @@ from stages.schedule.cost.kernel.generation import DISTINCT
 from stages.schedule.cost.lengths import mean_age, node_lengths, survival_at
 from stages.schedule.cost.memory import RECOMPUTE
 from stages.schedule.draft import Layout
-from stages.schedule.problem import ACTOR_LOG_PROB, WEIGHT_UPDATE, Problem
+from stages.schedule.fleet import UNUSABLE_S, Fleet
+from stages.schedule.problem import ACTOR_LOG_PROB, WEIGHT_UPDATE, Problem, Task
 
 Floats = NDArray[np.float64]
 
@@ -77,13 +78,14 @@ def build_tables(problem: Problem) -> Tables:
             machine=fleet.machine,
             device_class=fleet.device_class,
             hbm=fleet.hbm_bytes_per_s,
+            best=np.array([c.best for c in fleet.curves])[fleet.device_class],
             usable=problem.usable_bytes,
             capacity=fleet.memory_bytes,
             host_rate=np.where(np.isnan(fleet.host_bytes_per_s), 1e-9, fleet.host_bytes_per_s),
             on_host=fleet.memory_is_host,
         ),
         net=records(LINK, latency=fleet.machine_latency_s, inverse=fleet.machine_inverse_bandwidth),
-        box=records(MACHINE, memory=fleet.host_memory_bytes),
+        box=records(MACHINE, memory=fleet.host_memory_bytes, sends=_port(fleet, axis=1), receives=_port(fleet, axis=0)),
         points=points,
         curve=curve,
         factor=_factors(problem, [*names, ACTOR_LOG_PROB, WEIGHT_UPDATE]),
@@ -101,6 +103,22 @@ def records(dtype: np.dtype[Any], **columns: Any) -> Records:
         found[name] = columns.pop(name)
     assert not columns, f"no such fields: {sorted(columns)}"
     return found
+
+
+def _port(fleet: Fleet, *, axis: int) -> Floats:
+    """Seconds a byte of each machine's fastest link to (axis 1) or from (axis 0) another, ``[M]``; 0 where it has none."""
+    unusable = np.eye(len(fleet.machines), dtype=bool) | (fleet.machine_latency_s >= UNUSABLE_S)
+    others = np.where(unusable, np.inf, fleet.machine_inverse_bandwidth).min(axis=axis)
+    return np.where(np.isinf(others), 0.0, others)  # type: ignore[no-any-return]
+
+
+def _moved(problem: Problem, task: Task) -> tuple[float, float]:
+    """Elements a token and layer of pointwise operations, whole and divided, as :data:`TASK` has them."""
+    engine, model = problem.engine, task.model
+    if task.name == "rollout":
+        return model.pointwise_elements(fused=engine.rollout.fused_operations)
+    whole, divided = model.pointwise_elements(fused=engine.fused_operations)
+    return whole, divided + (0.0 if engine.flash_attention else model.score_elements(problem.work.sequence_tokens))
 
 
 def _tasks(problem: Problem, hidden: Sequence[int]) -> Records:
@@ -128,6 +146,8 @@ def _tasks(problem: Problem, hidden: Sequence[int]) -> Records:
         attention_flops=[m.layer_attention_flops(1) for m in models],
         head_flops=[2.0 * m.hidden if v else m.head_flops(1) for m, v in zip(models, value, strict=True)],
         wide=[_wide(m) for m in models],
+        whole_moved=[_moved(problem, t)[0] for t in problem.tasks],
+        divided_moved=[_moved(problem, t)[1] for t in problem.tasks],
         kv_bytes=[m.kv_bytes_per_token_layer(problem.element_bytes) for m in models],
     )
 
@@ -149,6 +169,8 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         uneven_layers=[engine.uneven_layers],
         uneven_batches=[engine.uneven_batches],
         flash=[engine.flash_attention],
+        sequence_parallel=[engine.sequence_parallel],
+        fully_sharded=[engine.fully_sharded],
         continuous=[engine.rollout.continuous_batching],
         most_in_flight=[engine.rollout.sequences_in_flight],
         element_bytes=[problem.element_bytes],
@@ -163,6 +185,10 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         generation_bytes=[engine.memory.generation_bytes],
         reserve=[engine.memory.reserve],
         overhead=[problem.calibration.overhead_s if problem.calibration else 0.0],
+        launch=[engine.launch_layer_s],
+        step_gap=[engine.rollout.host.gap_s],
+        step_each=[engine.rollout.host.sequence_s],
+        step_layer=[engine.rollout.host.layer_s],
     )
 
 
@@ -226,7 +252,7 @@ def build_ledger(tables: Tables) -> Ledger:
         total=np.zeros(1, dtype=TOTAL),
         pair=np.zeros((m, m), dtype=PAIR),
         pace=np.zeros(c, dtype=PACE),
-        machines=np.zeros((5, m)),
+        machines=np.zeros((6, m)),
         seen=np.zeros((DISTINCT, 4)),
         floats=np.zeros((4, d)),
         whole=np.zeros((5, d), dtype=np.int64),

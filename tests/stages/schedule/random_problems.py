@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 
 from artifacts.calibration import Calibration, Factor
+from artifacts.catalog.engines import DecodeHost
 from artifacts.job import Batch, Engine, Job, Lengths
 from artifacts.model_spec import ModelSpec
 from artifacts.topology import ClusterRef, ComputePoint, Device, Link, Machine, Measured, Topology
@@ -131,7 +132,12 @@ def random_problem(random: Random) -> Problem:
     calibration = Calibration(factors=factors, overhead_s=random.uniform(0, 1), runs=1) if random.random() < 0.5 else None
     problem = build_problem(job, topology, calibration)
     rollout = problem.engine.rollout.model_copy(
-        update={"sequences_in_flight": random.choice([3, 37, 256]), "prefill_tokens": random.choice([0, 16, 8192])}
+        update={
+            "sequences_in_flight": random.choice([3, 37, 256]),
+            "prefill_tokens": random.choice([0, 16, 8192]),
+            "fused_operations": random.random() < 0.5,
+            "host": DecodeHost(gap_s=random.choice([0, 1e-3]), sequence_s=random.choice([0, 1e-4]), layer_s=random.choice([0, 1e-2])),
+        }
     )
     memory = problem.engine.memory.model_copy(
         update={
@@ -146,6 +152,10 @@ def random_problem(random: Random) -> Problem:
             "memory": memory,
             "optimizer_sharded": random.random() < 0.5,
             "flash_attention": random.random() < 0.5,
+            "fused_operations": random.random() < 0.5,
+            "sequence_parallel": random.random() < 0.5,
+            "fully_sharded": random.random() < 0.3,
+            "launch_layer_s": random.choice([0, 0, 1e-3, 1.0]),
             "gradient_bytes": random.choice([2, 4]),
         }
     )

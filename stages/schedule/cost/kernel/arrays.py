@@ -18,12 +18,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Records = NDArray[Any]
 
-COMPUTE, HBM, TP, PP, BUBBLE, DP, OPTIMIZER, PREFILL, DECODE, TAIL, OFFLOAD = range(11)
-TERMS = ("compute", "hbm", "tp", "pp", "bubble", "dp", "optimizer", "prefill", "decode", "tail", "offload")
+COMPUTE, HBM, TP, PP, BUBBLE, DP, OPTIMIZER, PREFILL, DECODE, TAIL, OFFLOAD, ACTIVATIONS, HOST = range(13)
+TERMS = ("compute", "hbm", "tp", "pp", "bubble", "dp", "optimizer", "prefill", "decode", "tail", "offload", "activations", "host")
 WEIGHTS, GRADIENTS, STATE, MODEL_PROCESS, ROLLOUT_PROCESS, MOVED, WORKING = range(7)
 HELD = ("weights", "gradients", "optimizer", "process", "process")
 ROLLOUT, INFERENCE, TRAINING, OVERFLOW = range(4)
 NONE, SELECTIVE, FULL = range(3)
+SLOWER = 1.0 + 1e-12
+"""Of two that take equally long but for rounding, the first is the slower."""
 
 _F, _I = np.float64, np.int64
 
@@ -38,6 +40,7 @@ DEVICE = _record(
         ("machine", _I),
         ("device_class", _I),
         ("hbm", _F),  # achieved bytes/s of device memory
+        ("best", _F),  # FLOP/s at the best point of its class's curve
         ("usable", _F),  # plannable bytes
         ("capacity", _F),
         ("host_rate", _F),  # bytes/s between device and host, one direction
@@ -45,7 +48,7 @@ DEVICE = _record(
     ]
 )
 LINK = _record([("latency", _F), ("inverse", _F)])  # one way, s and s/byte; the diagonal is between devices inside a machine
-MACHINE = _record([("memory", _F)])
+MACHINE = _record([("memory", _F), ("sends", _F), ("receives", _F)])  # bytes; s/byte of its fastest link out and in: its port
 POINT = _record([("tokens", _F), ("rate", _F)])  # natural logarithms of tokens and FLOP/s, ascending
 NODE = _record([("tokens", _F), ("weight", _F), ("survival", _F)])  # a response length, its weight in tokens, share of longer responses
 TASK = _record(
@@ -68,6 +71,8 @@ TASK = _record(
         ("attention_flops", _F),  # causal forward attention is this times S², a sequence and layer
         ("head_flops", _F),  # of a token through the output head
         ("wide", _F),  # elements a token and layer that tensor parallelism divides: projections and MLP
+        ("whole_moved", _F),  # elements a token and layer that pointwise operations move on every shard
+        ("divided_moved", _F),  # the same, divided over the shards, attention's scores with them where they are stored
         ("kv_bytes", _F),  # KV cache of a token in a layer
     ]
 )
@@ -85,6 +90,8 @@ JOB = _record(
         ("uneven_layers", _I),
         ("uneven_batches", _I),
         ("flash", _I),
+        ("sequence_parallel", _I),
+        ("fully_sharded", _I),
         ("continuous", _I),
         ("most_in_flight", _I),
         ("element_bytes", _F),
@@ -99,6 +106,10 @@ JOB = _record(
         ("generation_bytes", _F),
         ("reserve", _F),
         ("overhead", _F),
+        ("launch", _F),  # host seconds to launch one layer's operations in one pass
+        ("step_gap", _F),  # host seconds between two decode steps
+        ("step_each", _F),  # … more for each sequence
+        ("step_layer", _F),  # host seconds to launch one layer's operations in a decode step
     ]
 )
 ROW = _record([("group", _I), ("dp", _I), ("pp", _I), ("tp", _I), ("micro_batches", _I)])  # micro-batches of each mini-batch
@@ -164,7 +175,7 @@ class Ledger(NamedTuple):
     time: Floats
     """[T + 1] seconds; row T the old log-probabilities"""
     terms: Floats
-    """[T + 1, 11] seconds by term, in the order of :data:`TERMS`"""
+    """[T + 1, 13] seconds by term, in the order of :data:`TERMS`"""
     memory: Floats
     """[T, 7, D] bytes: held all the time in the order of :data:`HELD`; moved to the machine's memory between phases; needed while the task
     runs
@@ -180,7 +191,7 @@ class Ledger(NamedTuple):
     pace: Records
     """[C] of PACE"""
     machines: Floats
-    """[5, M] scratch"""
+    """[6, M] scratch"""
     seen: Floats
     """[64, 4] scratch: distinct rollout replicas of a plan and their times"""
     floats: Floats

@@ -53,13 +53,21 @@ def optimizer_bytes(tb: Tables, dp: int) -> float:
 
 
 @inner
+def replicas_sharing(tb: Tables, dp: int) -> float:
+    """Replicas over which a weight and its gradient are divided."""
+    return float(dp) if tb.job[0].fully_sharded else 1.0
+
+
+@inner
 def working_bytes(tb: Tables, task: int, layers: int, last: bool, in_flight: int, tp: int, micro: int) -> float:
     """Needed on a rank of a stage while its training or inference runs, weights aside: activations, logits, their gradient."""
     tokens = micro * tb.job[0].tokens
     training = tb.task[task].training == 1
     logits = 0.0
+    if tb.job[0].fully_sharded:  # the layer in use and the next, gathered
+        logits = 2.0 * tb.task[task].layer_params * tb.job[0].element_bytes / tp
     if last and not tb.task[task].value_head:
-        logits = tokens * padded_vocab(tb.task[task].vocab, tp) / tp * 4.0 * (2.0 if training else 1.0)
+        logits += tokens * padded_vocab(tb.task[task].vocab, tp) / tp * 4.0 * (2.0 if training else 1.0)
     if not training:
         return tokens * tb.job[0].element_bytes * (2.0 * tb.task[task].hidden + tb.task[task].wide / tp) + logits
     kept = (
@@ -105,7 +113,7 @@ def keep(tb: Tables, lg: Ledger, task: int, term: int, device: int, bytes_: floa
 def model_footprint(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
     """Memory of a training or inference task on its ranks."""
     dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
-    own = owns_weights(tb, fp, task)
+    own, sharing = owns_weights(tb, fp, task), replicas_sharing(tb, dp)
     for j in range(pp):
         layers, last = fp.split[task, j], j == pp - 1
         params = held_params(tb, task, layers, j == 0, last) / tp
@@ -115,8 +123,10 @@ def model_footprint(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
             for r in range((i * pp + j) * tp, (i * pp + j + 1) * tp):
                 device, moved = fp.ranks[task, r], 0.0
                 if own:
-                    moved += keep(tb, lg, task, WEIGHTS, device, params * tb.job[0].element_bytes)
+                    moved += keep(tb, lg, task, WEIGHTS, device, params * tb.job[0].element_bytes / sharing)
+                elif tb.job[0].offload and not tb.dev[device].on_host:
+                    moved += params * tb.job[0].element_bytes / sharing
                 if tb.task[task].training:
-                    moved += keep(tb, lg, task, GRADIENTS, device, params * tb.job[0].gradient_bytes)
+                    moved += keep(tb, lg, task, GRADIENTS, device, params * tb.job[0].gradient_bytes / sharing)
                     moved += keep(tb, lg, task, STATE, device, params * optimizer_bytes(tb, dp))
                 lg.memory[task, WORKING, device] = needs + moved

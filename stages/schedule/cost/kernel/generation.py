@@ -1,20 +1,27 @@
 """Rollout: continuous batching on replicas of unequal speed and room, with the tail in which the last responses end.
 
-A decode step reads the weights and the KV cache of every sequence in flight, or computes, whichever takes longer, and pays two all-reduces
-a layer. A replica of pp stages keeps pp groups of sequences in flight; rings and hops that cross a pair of machines share it.
+A decode step reads the weights or computes, whichever takes longer, then reads the KV cache of every sequence in flight or computes its
+attention; it pays two all-reduces a layer, and waits for the host. A replica of pp stages keeps pp groups of sequences in flight; rings and
+hops that cross a pair of machines share it.
 """
 
 from __future__ import annotations
 
 from math import log
 
-from stages.schedule.cost.kernel.arrays import DECODE, PP, PREFILL, TAIL, TP, WEIGHTS, WORKING, Flat, Floats, Ledger, Tables
+from stages.schedule.cost.kernel.arrays import DECODE, HOST, PP, PREFILL, SLOWER, TAIL, TP, WEIGHTS, WORKING, Flat, Floats, Ledger, Tables
 from stages.schedule.cost.kernel.collectives import Ring, count_tp_rings, load_ring, ring_of, ring_pass, shared_by
 from stages.schedule.cost.kernel.footprint import held_params, keep
 from stages.schedule.cost.kernel.jit import inner
 from stages.schedule.cost.kernel.pipeline import count_hops, hop_seconds
 from stages.schedule.cost.kernel.rates import curve_at
 
+Pace = tuple[float, float]
+"""Bytes/s of memory, and FLOP/s at the best point of the curve, of a stage's slowest shards."""
+Step = tuple[float, float, float, float]
+"""Seconds of a decode step: computing and reading, all-reduces, hops, waiting for the host."""
+Spent = tuple[float, float, float, float, float, float]
+"""Seconds of a replica: prefill, decode, all-reduces, hops, tail, waiting for the host."""
 DISTINCT = 64
 """Kinds of replicas remembered while a plan is priced."""
 POWER = 1.0823232337111382
@@ -92,18 +99,19 @@ def give_cache(tb: Tables, fp: Flat, lg: Ledger) -> bool:
         lg.slot[i].in_flight = min(lg.slot[i].in_flight, fp.local[t, i])
         changed = changed or lg.slot[i].priced != lg.slot[i].in_flight
         lg.slot[i].priced = lg.slot[i].in_flight
-        most = 0.0
+        most, room = 0.0, lg.slot[i].kv
         for j in range(pp):
-            most = max(most, kv_of_sequence(tb, fp, j, tb.job[0].sequence_max))
-        lg.slot[i].kv = min(lg.slot[i].in_flight * most, lg.slot[i].kv)
-        for r in range(i * pp * tp, (i + 1) * pp * tp):
-            lg.memory[t, WORKING, fp.ranks[t, r]] += lg.slot[i].kv
+            cache = min(lg.slot[i].in_flight * kv_of_sequence(tb, fp, j, tb.job[0].sequence_max), room)
+            most = max(most, cache)
+            for r in range((i * pp + j) * tp, (i * pp + j + 1) * tp):
+                lg.memory[t, WORKING, fp.ranks[t, r]] += cache
+        lg.slot[i].kv = most
     return changed
 
 
 @inner
 def stage_step(
-    tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, ring: Ring, hbm: float, tokens: float, context: float
+    tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, ring: Ring, pace: Pace, tokens: float, context: float
 ) -> tuple[float, float, float]:
     """(work, all-reduces, hop) of one decode step of stage j with ``tokens`` sequences at ``context`` tokens."""
     t = tb.job[0].rollout
@@ -112,13 +120,12 @@ def stage_step(
     weights = layers * tb.task[t].layer_params * tb.job[0].element_bytes + (
         tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0
     )
-    read = (weights + tokens * context * layers * tb.task[t].kv_bytes) / tp / hbm
-    flops = (
-        tokens
-        * (layers * (tb.task[t].layer_flops + 2.0 * tb.task[t].attention_flops * context) + (tb.task[t].head_flops if last else 0.0))
-        / tp
-    )
-    work = max(read, flops / slowest_rate(tb, fp, lg, i, j, tokens))
+    hbm, best = pace
+    flops = tokens * (layers * tb.task[t].layer_flops + (tb.task[t].head_flops if last else 0.0))
+    matrices = max(weights / hbm, flops / slowest_rate(tb, fp, lg, i, j, tokens))
+    seen = tokens * context * layers
+    attention = max(seen * tb.task[t].kv_bytes / hbm, seen * 2.0 * tb.task[t].attention_flops / best)
+    work = (matrices + attention) / tp
     return work, layers * exchange(tb, ring, tokens), hop(tb, fp, lg, i, j, tokens)
 
 
@@ -156,33 +163,43 @@ def slowest_rate(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, tokens: float
 
 
 @inner
-def replica_ring(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int) -> tuple[Ring, float]:
-    """The tensor-parallel ring of a stage, and its slowest shard's memory rate."""
+def replica_ring(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int) -> tuple[Ring, Pace]:
+    """The tensor-parallel ring of a stage, and its slowest shard's rates."""
     t = tb.job[0].rollout
     pp, tp = fp.row[t].pp, fp.row[t].tp
-    start, hbm = (i * pp + j) * tp, 1e300
+    start, hbm, best = (i * pp + j) * tp, 1e300, 1e300
     for r in range(start, start + tp):
         hbm = min(hbm, tb.dev[fp.ranks[t, r]].hbm)
+        best = min(best, tb.dev[fp.ranks[t, r]].best)
     load_ring(lg, fp, t, start, 1, tp)
-    return ring_of(tb, lg, tp), hbm
+    return ring_of(tb, lg, tp), (hbm, best)
 
 
 @inner
-def whole_step(
-    tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, hbm: float, tokens: float, context: float
+def whole_step(tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, pace: Pace, tokens: float, context: float) -> Step:
+    """Until every one of ``tokens`` sequences has its next token: what the devices do, and the host's time beside it."""
+    work, comm, hops = on_devices(tb, fp, lg, i, ring, pace, tokens, context)
+    job = tb.job[0]
+    launch = max(0.0, tb.task[job.rollout].layers * job.step_layer - work - comm - hops)
+    return work, comm, hops, job.step_gap + job.step_each * tokens + launch
+
+
+@inner
+def on_devices(
+    tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, pace: Pace, tokens: float, context: float
 ) -> tuple[float, float, float]:
-    """(work, all-reduces, hops) until every one of ``tokens`` sequences has its next token.
+    """(work, all-reduces, hops) of a step.
 
     One stage: its step. More: each of pp groups passes every stage; the slowest stage serves all groups, or one group's way is longest.
-    ``ring`` and ``hbm`` are stage 0's.
+    ``ring`` and ``pace`` are stage 0's.
     """
     pp = fp.row[tb.job[0].rollout].pp
     if pp == 1:
-        return stage_step(tb, fp, lg, i, 0, ring, hbm, tokens, context)
+        return stage_step(tb, fp, lg, i, 0, ring, pace, tokens, context)
     way = (0.0, 0.0, 0.0)
     most = (0.0, 0.0, 0.0)
     for j in range(pp):
-        here, rate = (ring, hbm) if j == 0 else replica_ring(tb, fp, lg, i, j)
+        here, rate = (ring, pace) if j == 0 else replica_ring(tb, fp, lg, i, j)
         s = stage_step(tb, fp, lg, i, j, here, rate, max(tokens / pp, min(tokens, 1.0)), context)
         way = (way[0] + s[0], way[1] + s[1], way[2] + s[2])
         if s[0] + s[1] + s[2] > most[0] + most[1] + most[2]:
@@ -203,7 +220,7 @@ def prefill(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight:
     passes = tokens / at_once
     way = most = 0.0
     for j in range(pp):
-        ring, hbm = replica_ring(tb, fp, lg, i, j)
+        ring, (hbm, _) = replica_ring(tb, fp, lg, i, j)
         layers, last = fp.split[t, j], j == pp - 1
         attention = sequences * tb.task[t].attention_flops * tb.job[0].prompt_mean * tb.job[0].prompt_mean
         flops = layers * (tb.task[t].layer_flops * tokens + attention) + (tb.task[t].head_flops * sequences if last else 0.0)
@@ -211,6 +228,7 @@ def prefill(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight:
             tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0
         )
         work = max(flops / tp / slowest_rate(tb, fp, lg, i, j, at_once), passes * weights / tp / hbm)
+        work += layers * tokens * (tb.task[t].whole_moved + tb.task[t].divided_moved / tp) * tb.job[0].element_bytes / hbm
         seconds = work + passes * (layers * exchange(tb, ring, at_once) + hop(tb, fp, lg, i, j, at_once))
         way += seconds / passes
         most = max(most, seconds)
@@ -227,8 +245,8 @@ def longest_of(tb: Tables, count: int) -> float:
 
 
 @inner
-def replica_seconds(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight: int) -> tuple[float, float, float, float, float]:
-    """(prefill, decode, all-reduces, hops, tail) of a replica for ``sequences`` responses with at most ``in_flight`` at once, calibration
+def replica_seconds(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight: int) -> Spent:
+    """A replica's seconds for ``sequences`` responses with at most ``in_flight`` at once, calibration
     aside.
 
     Continuous batching keeps the house full for (n − c)·mean/c steps, then the last c drain: at token s of the response c·S(s) of them are
@@ -236,28 +254,29 @@ def replica_seconds(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in
     mean-length steps at full house. A static batch runs at full width until its longest response ends.
     """
     c = min(in_flight, sequences)
-    ring, hbm = replica_ring(tb, fp, lg, i, 0)
+    ring, pace = replica_ring(tb, fp, lg, i, 0)
     first = prefill(tb, fp, lg, i, sequences, c)
     if not tb.job[0].continuous:
         longest = longest_of(tb, c)
         steps = -(-sequences // c) * longest
-        work, comm, hops = whole_step(tb, fp, lg, i, ring, hbm, float(c), tb.job[0].prompt_mean + longest / 2.0)
-        return first, steps * work, steps * comm, steps * hops, 0.0
+        work, comm, hops, host = whole_step(tb, fp, lg, i, ring, pace, float(c), tb.job[0].prompt_mean + longest / 2.0)
+        return first, steps * work, steps * comm, steps * hops, 0.0, steps * host
     full = (sequences - c) * tb.job[0].response_mean / c
-    work, comm, hops = whole_step(tb, fp, lg, i, ring, hbm, float(c), tb.job[0].prompt_mean + tb.job[0].response_age)
-    drain_work = drain_comm = drain_hops = 0.0
+    work, comm, hops, host = whole_step(tb, fp, lg, i, ring, pace, float(c), tb.job[0].prompt_mean + tb.job[0].response_age)
+    drain_work = drain_comm = drain_hops = drain_host = 0.0
     for q in range(len(tb.node)):
         alive = tb.node[q].survival
         some = 1.0 - (1.0 - alive) ** c
         if some <= 0.0:
             continue
-        w, m, p = whole_step(tb, fp, lg, i, ring, hbm, c * alive / some, tb.job[0].prompt_mean + tb.node[q].tokens)
+        w, m, p, h = whole_step(tb, fp, lg, i, ring, pace, c * alive / some, tb.job[0].prompt_mean + tb.node[q].tokens)
         chance = some * tb.node[q].weight
         drain_work += w * chance
         drain_comm += m * chance
         drain_hops += p * chance
+        drain_host += h * chance
     tail = max(0.0, drain_work - tb.job[0].response_mean * work)
-    return first, full * work + drain_work - tail, full * comm + drain_comm, full * hops + drain_hops, tail
+    return first, full * work + drain_work - tail, full * comm + drain_comm, full * hops + drain_hops, tail, full * host + drain_host
 
 
 @inner
@@ -341,14 +360,15 @@ def price_rollout(tb: Tables, fp: Flat, lg: Ledger) -> None:
     for i in range(fp.row[t].dp):
         if known_seconds(tb, fp, lg, i, known) >= 0:
             continue
-        first, decode, comm, hops, tail = replica_seconds(tb, fp, lg, i, fp.local[t, i], lg.slot[i].in_flight)
+        first, decode, comm, hops, tail, host = replica_seconds(tb, fp, lg, i, fp.local[t, i], lg.slot[i].in_flight)
         factor = rollout_factor(tb, fp, i)
-        seconds = factor * (first + decode + comm + hops + tail)
+        seconds = factor * (first + decode + comm + hops + tail + host)
         known = remember(tb, fp, lg, i, known, seconds)
-        if seconds > slowest:
+        if seconds > slowest * SLOWER:
             slowest = seconds
             lg.terms[t, PREFILL], lg.terms[t, DECODE], lg.terms[t, TP] = factor * first, factor * decode, factor * comm
             lg.terms[t, PP], lg.terms[t, TAIL] = factor * hops, factor * tail
+            lg.terms[t, HOST] = factor * host
 
 
 @inner
@@ -362,8 +382,8 @@ def share_costs(tb: Tables, fp: Flat, lg: Ledger, costs: Floats) -> float:
         if place >= 0:
             seconds = lg.seen[place, 3]
         else:
-            first, decode, comm, hops, tail = replica_seconds(tb, fp, lg, i, fp.local[t, i], lg.slot[i].in_flight)
-            seconds = rollout_factor(tb, fp, i) * (first + decode + comm + hops + tail)
+            first, decode, comm, hops, tail, host = replica_seconds(tb, fp, lg, i, fp.local[t, i], lg.slot[i].in_flight)
+            seconds = rollout_factor(tb, fp, i) * (first + decode + comm + hops + tail + host)
             known = remember(tb, fp, lg, i, known, seconds)
         costs[i] = seconds / fp.local[t, i]
         slowest = max(slowest, seconds)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from stages.schedule.cost.kernel.arrays import Flat, Floats, Ints, Ledger, Tables
 from stages.schedule.cost.kernel.balance import apportion, deal_micro_batches, rounded, split_layers
-from stages.schedule.cost.kernel.footprint import held_params, optimizer_bytes, owns_weights, working_bytes
+from stages.schedule.cost.kernel.footprint import held_params, optimizer_bytes, owns_weights, replicas_sharing, working_bytes
 from stages.schedule.cost.kernel.generation import admit, share_costs
 from stages.schedule.cost.kernel.jit import copy, entry, inner
-from stages.schedule.cost.kernel.pipeline import prepare_stages, stage_seconds
+from stages.schedule.cost.kernel.pipeline import of_a_layer, of_the_stage, prepare_stages, stage_seconds
 from stages.schedule.cost.kernel.price import hold_group, settle_memory
 
 BALANCING_ROUNDS = 2
@@ -73,9 +73,9 @@ def write_ranks(tb: Tables, fp: Flat, lg: Ledger, task: int, devices: Ints, coun
 def stage_bytes(tb: Tables, fp: Flat, task: int, layers: int, j: int, micro: int) -> tuple[float, float]:
     """(resident, working) of a rank of stage j with that many layers and ``pp`` micro-batches at hand."""
     dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
-    each = tb.job[0].element_bytes if owns_weights(tb, fp, task) else 0.0
+    each = tb.job[0].element_bytes / replicas_sharing(tb, dp) if owns_weights(tb, fp, task) else 0.0
     if tb.task[task].training:
-        each += tb.job[0].gradient_bytes + optimizer_bytes(tb, dp)
+        each += tb.job[0].gradient_bytes / replicas_sharing(tb, dp) + optimizer_bytes(tb, dp)
     held = held_params(tb, task, layers, j == 0, j == pp - 1) / tp * each
     return held, working_bytes(tb, task, layers, j == pp - 1, pp - j, tp, micro)
 
@@ -127,12 +127,11 @@ def split_stages(tb: Tables, fp: Flat, lg: Ledger, task: int, bounds: Floats) ->
     for i in range(dp):
         mean = 0.0
         for j in range(pp):
-            c, h, t, _, _ = stage_seconds(tb, fp, lg, task, task, tb.task[task].training == 1, i, j)
-            mean += (c + h + t) / pp
+            mean += of_a_layer(stage_seconds(tb, fp, lg, task, task, tb.task[task].training == 1, i, j)) / pp
         for j in range(pp):
-            c, h, t, head, hop = stage_seconds(tb, fp, lg, task, task, tb.task[task].training == 1, i, j)
-            per_layer[j] = max(per_layer[j], (c + h + t) / mean)
-            fixed[j] = max(fixed[j], (head + hop) / mean)
+            stage = stage_seconds(tb, fp, lg, task, task, tb.task[task].training == 1, i, j)
+            per_layer[j] = max(per_layer[j], of_a_layer(stage) / mean)
+            fixed[j] = max(fixed[j], of_the_stage(stage) / mean)
     for j in range(pp):
         most[j] = int(bounds[j] * total + 1e-9)
     if split_layers(total, per_layer, fixed, most, fp.split[task]):
@@ -149,8 +148,8 @@ def deal_batch(tb: Tables, fp: Flat, lg: Ledger, task: int, micro: int, most: in
     costs[:] = 0.0
     for i in range(dp):
         for j in range(pp):
-            c, h, t, head, hop = stage_seconds(tb, fp, lg, task, task, tb.task[task].training == 1, i, j)
-            costs[i] = max(costs[i], (fp.split[task, j] * (c + h + t) + head + hop) / micro)
+            stage = stage_seconds(tb, fp, lg, task, task, tb.task[task].training == 1, i, j)
+            costs[i] = max(costs[i], (fp.split[task, j] * of_a_layer(stage) + of_the_stage(stage)) / micro)
     least = costs[0]
     for i in range(1, dp):
         least = min(least, costs[i])

@@ -20,10 +20,10 @@ from stages.schedule.cost.kernel.arrays import (
     Ledger,
     Tables,
 )
-from stages.schedule.cost.kernel.footprint import model_footprint
+from stages.schedule.cost.kernel.footprint import held_params, model_footprint, owns_weights, replicas_sharing
 from stages.schedule.cost.kernel.generation import admit, give_cache, price_rollout, rollout_weights
 from stages.schedule.cost.kernel.jit import entry, inner
-from stages.schedule.cost.kernel.pipeline import after_backward, pass_over_batch
+from stages.schedule.cost.kernel.pipeline import after_backward, gather_for_inference, pass_over_batch
 from stages.schedule.cost.kernel.reshard import weight_update
 
 ROUNDING = 1e-6
@@ -104,6 +104,25 @@ def add_offload(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
             device = fp.ranks[task, r]
             seconds = max(seconds, 2.0 * lg.memory[task, MOVED, device] / tb.dev[device].host_rate)
     lg.terms[task, OFFLOAD] = seconds
+    if tb.task[task].phase == INFERENCE and not owns_weights(tb, fp, task):
+        add_weights_offload(tb, fp, lg, task, task)
+
+
+@inner
+def add_weights_offload(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int) -> None:
+    """The same for the weights alone of a forward pass whose weights are the training task's."""
+    seconds = 0.0
+    if tb.job[0].offload:
+        dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
+        for j in range(pp):
+            held = held_params(tb, task, fp.split[task, j], j == 0, j == pp - 1) / tp
+            bytes_ = held * tb.job[0].element_bytes / replicas_sharing(tb, dp)
+            for i in range(dp):
+                for r in range((i * pp + j) * tp, (i * pp + j + 1) * tp):
+                    device = fp.ranks[task, r]
+                    if not tb.dev[device].on_host:
+                        seconds = max(seconds, 2.0 * bytes_ / tb.dev[device].host_rate)
+    lg.terms[row, OFFLOAD] = seconds
 
 
 @inner
@@ -126,11 +145,14 @@ def price_model_task(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
         after_backward(tb, fp, lg, task)
     else:
         pass_over_batch(tb, fp, lg, task, task, False, passes(fp, task, micro), 1)
+        gather_for_inference(tb, fp, lg, task, task, passes(fp, task, micro))
     add_offload(tb, fp, lg, task)
     if task == tb.job[0].actor:
         last = len(fp.row)
         lg.terms[last, :] = 0.0
         pass_over_batch(tb, fp, lg, task, last, False, passes(fp, task, micro), 1)
+        gather_for_inference(tb, fp, lg, task, last, passes(fp, task, micro))
+        add_weights_offload(tb, fp, lg, task, last)
         lg.time[last] = add_terms(lg, last)
     lg.time[task] = add_terms(lg, task)
 

@@ -6,7 +6,7 @@ from stages.schedule.cost.kernel.arrays import Flat, Ledger, Tables
 from stages.schedule.cost.kernel.footprint import held_params
 from stages.schedule.cost.kernel.jit import inner
 
-COUNT, SENT, HERE, OUTSIDE, SLOW_HBM = range(5)
+COUNT, SENT, HERE, OUTSIDE, SLOW_HBM, BRINGS = range(6)
 
 
 @inner
@@ -48,7 +48,8 @@ def weight_update(tb: Tables, fp: Flat, lg: Ledger) -> float:
         if machines[COUNT, m] == 0.0:
             continue
         share = min(1.0, machines[COUNT, m] / shards)
-        fetched = 0.0
+        fetched = received = 0.0
+        machines[BRINGS, :] = 0.0
         for j in range(pp):
             bytes_ = share * tb.job[0].element_bytes * held_params(tb, a, fp.split[a, j], j == 0, j == pp - 1)
             best, source, before = 1e300, m, -1
@@ -63,14 +64,17 @@ def weight_update(tb: Tables, fp: Flat, lg: Ledger) -> float:
                 seconds = tb.net[n, m].latency + bytes_ * tb.net[n, m].inverse
                 if seconds < best:
                     best, source = seconds, n
-            fetched += best
             if source != m:
-                machines[SENT, source] += best
+                machines[BRINGS, source] += best
+                machines[SENT, source] += bytes_
+                received += bytes_
+                fetched = max(fetched, machines[BRINGS, source])
+        fetched = max(fetched, received * tb.box[m].receives)
         missing = 1.0 if machines[OUTSIDE, m] else 1.0 - 1.0 / (pp * tp)
         inside = 0.0
         if missing > 0.0 and not (machines[HERE, m] == 0.0 and machines[COUNT, m] == 1.0):
             inside = tb.net[m, m].latency + missing * needed * tb.net[m, m].inverse
         slowest = max(slowest, fetched + inside + needed / machines[SLOW_HBM, m])
     for m in range(len(tb.box)):
-        slowest = max(slowest, machines[SENT, m])
+        slowest = max(slowest, machines[SENT, m] * tb.box[m].sends)
     return factor * slowest

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import exp, isnan, log
 
 from stages.schedule.cost.compute import Curve
+from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem
 
 Crossings = Counter[tuple[int, int]]
@@ -22,6 +23,7 @@ class Fleet:
     """By device index: machine, class, bytes/s of memory, plannable bytes, capacity, bytes/s to the host, whether its memory is the host's.
 
     By machine index: bytes of host memory; by pair: one-way latency (s) and s/byte, ``[m][m]`` between devices inside machine m.
+    ``sends`` and ``receives``: s/byte of a machine's port, which is as fast as its fastest link out or in.
     """
 
     machine: list[int]
@@ -35,10 +37,15 @@ class Fleet:
     host_memory: list[float]
     latency: list[list[float]]
     inverse: list[list[float]]
+    sends: list[float]
+    receives: list[float]
 
     @classmethod
     def of(cls, problem: Problem) -> Fleet:
         fleet = problem.fleet
+        latency, inverse = fleet.machine_latency_s.tolist(), fleet.machine_inverse_bandwidth.tolist()
+        machines = range(len(latency))
+        joined = [(a, b) for a in machines for b in machines if a != b and latency[a][b] < UNUSABLE_S]
         return cls(
             machine=fleet.machine.tolist(),
             device_class=fleet.device_class.tolist(),
@@ -49,8 +56,10 @@ class Fleet:
             host_rate=[NOT_MEASURED_BYTES_PER_S if isnan(rate) else rate for rate in fleet.host_bytes_per_s.tolist()],
             on_host=fleet.memory_is_host.tolist(),
             host_memory=fleet.host_memory_bytes.tolist(),
-            latency=fleet.machine_latency_s.tolist(),
-            inverse=fleet.machine_inverse_bandwidth.tolist(),
+            latency=latency,
+            inverse=inverse,
+            sends=[min((inverse[a][b] for a, b in joined if a == m), default=0.0) for m in machines],
+            receives=[min((inverse[a][b] for a, b in joined if b == m), default=0.0) for m in machines],
         )
 
     def slowest_rate(self, devices: Iterable[int], *, tokens: float, hidden: int, tp: int) -> float:

@@ -10,26 +10,27 @@ from tests.stages.schedule.reference.fleet import Crossings, Fleet
 from tests.stages.schedule.reference.lengths import expected_longest, mean_age, nodes, survival
 from tests.stages.schedule.reference.links import all_reduce, hop
 from tests.stages.schedule.reference.memory import GroupMemory
-from tests.stages.schedule.reference.tasks import Terms, hop_crossings, tp_crossings
+from tests.stages.schedule.reference.tasks import SLOWER, Terms, hop_crossings, tp_crossings
 
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of computing or reading, of all-reduces, of hops between stages."""
+    """Seconds of computing or reading, of all-reduces, of hops between stages, of waiting for the host."""
 
     work: float
     tp: float
     pp: float
+    host: float = 0.0
 
     @property
     def seconds(self) -> float:
         return self.work + self.tp + self.pp
 
     def times(self, count: float) -> Step:
-        return Step(count * self.work, count * self.tp, count * self.pp)
+        return Step(count * self.work, count * self.tp, count * self.pp, count * self.host)
 
     def __add__(self, other: Step) -> Step:
-        return Step(self.work + other.work, self.tp + other.tp, self.pp + other.pp)
+        return Step(self.work + other.work, self.tp + other.tp, self.pp + other.pp, self.host + other.host)
 
 
 NOTHING = Step(0.0, 0.0, 0.0)
@@ -37,10 +38,10 @@ NOTHING = Step(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Admission:
-    """By replica: sequences at once, KV bytes of a shard. ``lack`` is the worst replica's, relative, for one sequence of maximum length."""
+    """By replica: sequences at once, KV bytes of a shard of each stage. ``lack`` is the worst replica's, relative, for one sequence of maximum length."""
 
     in_flight: list[int]
-    kv: list[float]
+    kv: list[list[float]]
     lack: float
 
 
@@ -65,7 +66,7 @@ def admit(problem: Problem, fleet: Fleet, layout: Layout, memory: GroupMemory) -
             lacks.append(longest - free)
         lack = max(lack, max(lacks) / min(fleet.usable[d] for shards in replica for d in shards))
         in_flight.append(min(four_binary_digits(cap), layout.local[i]))
-        caches.append(min(in_flight[-1] * max(longest_kv), min(rooms)))
+        caches.append([min(in_flight[-1] * longest, min(rooms)) for longest in longest_kv])
     return Admission(in_flight, caches, lack)
 
 
@@ -106,16 +107,24 @@ class Replica:
         return self.fleet.slowest_rate(shards, tokens=tokens, hidden=self.problem.task("rollout").model.hidden, tp=len(shards))
 
     def stage_step(self, stage: int, sequences: float, context: float) -> Step:
-        """A token for each of ``sequences`` on one stage: weights and caches are read, or FLOPs computed, whichever takes longer."""
-        model, tp, layers = self.problem.task("rollout").model, len(self.ranks[stage]), self.layers[stage]
+        """A token for each of ``sequences`` on one stage: weights are read or multiplied, whichever takes longer; then caches are read or
+        their attention computed, at the best rate there is, whichever takes longer.
+        """
+        model, shards, layers = self.problem.task("rollout").model, self.ranks[stage], self.layers[stage]
+        memory, best = self.fleet.slowest_memory(shards), min(self.fleet.curves[self.fleet.device_class[d]].best for d in shards)
+        flops = layers * model.layer_matmul_flops(sequences) + (model.head_flops(sequences) if stage == self.pp - 1 else 0.0)
+        matrices = max(self.weight_bytes(stage) / memory, flops / self.rate(stage, sequences))
         cache = sequences * context * layers * model.kv_bytes_per_token_layer(self.problem.element_bytes)
-        read = (self.weight_bytes(stage) + cache) / tp / self.fleet.slowest_memory(self.ranks[stage])
-        flops = layers * (model.layer_matmul_flops(sequences) + model.decode_attention_flops(sequences * context))
-        if stage == self.pp - 1:
-            flops += model.head_flops(sequences)
-        return Step(max(read, flops / tp / self.rate(stage, sequences)), *self.moved(stage, sequences))
+        attention = max(cache / memory, layers * model.decode_attention_flops(sequences * context) / best)
+        return Step((matrices + attention) / len(shards), *self.moved(stage, sequences))
 
     def step(self, sequences: float, context: float) -> Step:
+        """A token for every sequence, and what the host adds: a gap, something for each sequence, and launching where that takes longer."""
+        done, host = self.on_devices(sequences, context), self.problem.engine.rollout.host
+        launch = max(0.0, sum(self.layers) * host.layer_s - done.seconds)
+        return done + Step(0.0, 0.0, 0.0, host.gap_s + host.sequence_s * sequences + launch)
+
+    def on_devices(self, sequences: float, context: float) -> Step:
         """A token for every sequence. With pp stages, pp groups of sequences are under way (of at least one sequence each, while there are
         as many): the slowest stage serves them all in turn, or the way of one group through all stages takes longer.
         """
@@ -140,6 +149,9 @@ class Replica:
                 flops += model.head_flops(sequences)  # only the last token of a prompt needs it
             read = passes * self.weight_bytes(j) / len(shards) / self.fleet.slowest_memory(shards)
             work = max(flops / len(shards) / self.rate(j, at_once), read)
+            whole, divided = model.pointwise_elements(fused=self.problem.engine.rollout.fused_operations)
+            elements = self.layers[j] * tokens * (whole + divided / len(shards))
+            work += elements * self.problem.element_bytes / self.fleet.slowest_memory(shards)
             once.append(work / passes + sum(self.moved(j, at_once)))
         return sum(once) + (passes - 1) * max(once)
 
@@ -165,7 +177,7 @@ def replica_terms(replica: Replica, sequences: int, in_flight: int) -> Terms:
                 drain += replica.step(c * survival(t, response) / any_runs, prompt + t).times(any_runs * weight)
         tail = max(0.0, drain.work - mean * house.work)
         spent = house.times((sequences - c) * mean / c) + drain
-    return {"prefill": prefill, "decode": spent.work - tail, "tp": spent.tp, "pp": spent.pp, "tail": tail}
+    return {"prefill": prefill, "decode": spent.work - tail, "tp": spent.tp, "pp": spent.pp, "host": spent.host, "tail": tail}
 
 
 def rollout_terms(problem: Problem, fleet: Fleet, layout: Layout, in_flight: list[int]) -> Terms:
@@ -176,6 +188,6 @@ def rollout_terms(problem: Problem, fleet: Fleet, layout: Layout, in_flight: lis
         factor = max(problem.factors("rollout")[d] for shards in ranks for d in shards)
         terms = replica_terms(Replica(problem, fleet, layout.layers, ranks, crossings), layout.local[i], in_flight[i])
         terms = {name: factor * seconds for name, seconds in terms.items()}
-        if sum(terms.values()) > sum(slowest.values()):
+        if sum(terms.values()) > sum(slowest.values()) * SLOWER:
             slowest = terms
     return slowest

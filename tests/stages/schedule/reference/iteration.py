@@ -10,7 +10,7 @@ from stages.schedule.draft import Layout
 from stages.schedule.problem import ACTOR_LOG_PROB, Problem
 from tests.stages.schedule.reference.fleet import Fleet
 from tests.stages.schedule.reference.generation import Admission, admit, rollout_terms
-from tests.stages.schedule.reference.memory import ByDevice, GroupMemory, group_memory
+from tests.stages.schedule.reference.memory import ByDevice, GroupMemory, borrows_weights, group_memory, weights_moved
 from tests.stages.schedule.reference.reshard import weight_update_s
 from tests.stages.schedule.reference.tasks import Terms, inference_terms, training_terms
 
@@ -74,8 +74,9 @@ def price_group(problem: Problem, fleet: Fleet, layouts: Mapping[str, Layout]) -
         if name == "rollout":
             admission = admit(problem, fleet, layout, memory)
             for i, replica in enumerate(layout.ranks.tolist()):
-                for device in (d for shards in replica for d in shards):
-                    memory.working[name][device] += admission.kv[i]
+                for shards, kv in zip(replica, admission.kv[i], strict=True):
+                    for device in shards:
+                        memory.working[name][device] += kv
             terms[name] = rollout_terms(problem, fleet, layout, admission.in_flight)
         elif task.training:
             terms[name] = training_terms(problem, fleet, task, layout)
@@ -83,7 +84,10 @@ def price_group(problem: Problem, fleet: Fleet, layouts: Mapping[str, Layout]) -
             terms[name] = inference_terms(problem, fleet, task, layout, factor_of=name)
         if name == "actor_training":
             terms[ACTOR_LOG_PROB] = inference_terms(problem, fleet, task, layout, factor_of=ACTOR_LOG_PROB)
-        terms[name]["offload"] = offload_s(fleet, memory.offloaded[name])
+            terms[ACTOR_LOG_PROB]["offload"] = offload_s(fleet, weights_moved(problem, fleet, task, layout))
+        borrows = borrows_weights(name, layouts)
+        moved = weights_moved(problem, fleet, task, layout) if borrows else memory.offloaded[name]
+        terms[name]["offload"] = offload_s(fleet, moved)
     devices = {d for layout in layouts.values() for d in layout.devices()}
     lack = max((memory.peak(d) - fleet.usable[d]) / fleet.capacity[d] for d in devices)
     return GroupPrice(terms, memory, admission.in_flight, max(admission.lack, _beyond_rounding(lack)))

@@ -6,7 +6,7 @@ Training activations: Korthikanti et al., arXiv 2205.05198, equations 2 and 4.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from artifacts.job import ROLE_OF_TASK
@@ -60,6 +60,8 @@ def working_bytes(problem: Problem, task: Task, layout: Layout, *, replica: int,
     if stage == layout.pp - 1 and not task.value_head:
         padded = -(-model.vocab // (128 * tp)) * 128 * tp
         logits = tokens * padded / tp * 4 * (2 if task.training else 1)
+    if problem.engine.fully_sharded:  # the layer in use and the next, gathered
+        logits += 2 * model.layer_params() / tp * w
     if not task.training:
         q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
         return tokens * w * (2 * model.hidden + (q + 2 * kv + 3 * model.intermediate) / tp) + logits
@@ -71,17 +73,38 @@ def working_bytes(problem: Problem, task: Task, layout: Layout, *, replica: int,
     return kept + logits
 
 
+def borrows_weights(name: str, group: Iterable[str]) -> bool:
+    """Inference of a role that its group also trains uses the trained weights."""
+    trained = {ROLE_OF_TASK[t] for t in group if t.endswith("_training")}  # type: ignore[index]
+    return name.endswith("_inference") and ROLE_OF_TASK[name] in trained  # type: ignore[index]
+
+
+def weights_moved(problem: Problem, fleet: Fleet, task: Task, layout: Layout) -> ByDevice:
+    """Weights of each rank that wait in the machine's memory; nothing without offload."""
+    found: ByDevice = {}
+    for replica in layout.ranks.tolist():
+        for j, shards in enumerate(replica):
+            params = stage_params(task, layout.layers[j], first=j == 0, last=j == layout.pp - 1) / layout.tp
+            for device in shards:
+                if problem.job.engine.offload and not fleet.on_host[device]:
+                    found[device] = params * problem.element_bytes / (layout.dp if problem.engine.fully_sharded else 1)
+    return found
+
+
 def group_memory(problem: Problem, fleet: Fleet, layouts: Mapping[str, Layout]) -> GroupMemory:
     """Everything but the KV cache."""
     found = GroupMemory()
-    trained = {ROLE_OF_TASK[t] for t in layouts if t.endswith("_training")}
     for name, layout in layouts.items():
         task, w = problem.task(name), problem.element_bytes
         each: dict[str, float] = {}
-        if task.training or name == "rollout" or ROLE_OF_TASK[name] not in trained:
-            each["weights"] = w
+        sharing = layout.dp if problem.engine.fully_sharded and name != "rollout" else 1
+        if borrows_weights(name, layouts):
+            for device, bytes_ in weights_moved(problem, fleet, task, layout).items():
+                found.working[name][device] += bytes_
+        else:
+            each["weights"] = w / sharing
         if task.training:
-            each["gradients"] = problem.engine.gradient_bytes
+            each["gradients"] = problem.engine.gradient_bytes / sharing
             each["optimizer"] = (12 if w < 4 else 8) / (layout.dp if problem.engine.optimizer_sharded else 1)
         for i, replica in enumerate(layout.ranks.tolist()):
             for j, shards in enumerate(replica):

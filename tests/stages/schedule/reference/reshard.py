@@ -11,7 +11,8 @@ from tests.stages.schedule.reference.memory import stage_params
 
 
 def weight_update_s(problem: Problem, fleet: Fleet, *, actor: Layout, rollout: Layout) -> float:
-    """max over receiving machines of Σ over the actor's stages (α + bytes/β), then the way inside and the write; and over sending machines.
+    """max over receiving machines: all they get through their port, or over the link from the busiest source Σ over the actor's stages
+    (α + bytes/β); then the way inside and the write. And over sending machines: all they send through their port.
 
     A machine that holds a stage on any replica's first shard has it; else it fetches its share of it once, from the nearest such holder.
     A rollout replica that spans machines brings each only its part. Inside a machine each device gets what its own rank does not hold
@@ -23,20 +24,24 @@ def weight_update_s(problem: Problem, fleet: Fleet, *, actor: Layout, rollout: L
     receivers: dict[int, list[int]] = defaultdict(list)
     for device in rollout.devices():
         receivers[machine[device]].append(device)
-    sending: dict[int, float] = defaultdict(float)
+    sent: dict[int, float] = defaultdict(float)
     slowest = 0.0
     for here, devices in receivers.items():
-        fetched = 0.0
+        by_source: dict[int, float] = defaultdict(float)
+        received = 0.0
         for j, layers in enumerate(actor.layers):
             bytes_ = min(1.0, len(devices) / cut) * w * stage_params(task, layers, first=j == 0, last=j == actor.pp - 1)
             holders = [machine[d] for d in actor.ranks[:, j, 0].tolist()]
             if here not in holders:
                 seconds, source = min((fleet.latency[m][here] + bytes_ * fleet.inverse[m][here], i) for i, m in enumerate(holders))
-                fetched += seconds
-                sending[holders[source]] += seconds
+                by_source[holders[source]] += seconds
+                sent[holders[source]] += bytes_
+                received += bytes_
+        fetched = max([*by_source.values(), received * fleet.receives[here]])
         slowest = max(slowest, fetched + _inside_s(fleet, actor, here, devices, needed) + needed / fleet.slowest_memory(devices))
+    sending = max((bytes_ * fleet.sends[m] for m, bytes_ in sent.items()), default=0.0)
     factor = max(problem.factors(WEIGHT_UPDATE)[d] for d in rollout.devices())
-    return float(factor * max(slowest, *sending.values(), 0.0))
+    return float(factor * max(slowest, sending))
 
 
 def _inside_s(fleet: Fleet, actor: Layout, here: int, devices: list[int], needed: float) -> float:

@@ -14,22 +14,28 @@ from tests.stages.schedule.reference.memory import stage_params
 
 Terms = dict[str, float]
 
+SLOWER = 1.0 + 1e-12
+"""Of two that take equally long but for rounding, the first is the slower."""
 ADAM_BYTES = 30.0
 """Memory traffic of the update of a parameter: reads gradient, master copy, two moments (16), writes the last three and the weight (14)."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Seconds of one micro-batch on one stage of a replica; ``hbm`` is how much longer reading the weights takes than computing."""
+    """Seconds of one micro-batch on one stage of a replica; ``hbm`` is how much longer reading the weights takes than computing, ``host``
+    how much longer launching the layers takes than running them.
+    """
 
     compute: float
     hbm: float
+    activations: float
     tp: float
+    host: float
     pp: float
 
     @property
     def seconds(self) -> float:
-        return self.compute + self.hbm + self.tp + self.pp
+        return self.compute + self.hbm + self.activations + self.tp + self.host + self.pp
 
 
 def one_f_one_b(stages: Sequence[float], micro_batches: int) -> float:
@@ -63,27 +69,38 @@ def stage_price(
     model, w, tp, micro = task.model, problem.element_bytes, layout.tp, layout.micro[replica]
     shards: list[int] = layout.ranks[replica, stage].tolist()
     layers, s = layout.layers[stage], problem.work.sequence_tokens
-    tokens, full = micro * s, problem.job.engine.recompute == "full"
+    tokens, full, engine = micro * s, problem.job.engine.recompute == "full", problem.engine
     factor = max(problem.factors(factor_of)[d] for d in shards)
     rate = fleet.slowest_rate(shards, tokens=tokens, hidden=model.hidden, tp=tp)
 
-    passes = (4 if full else 3) if training else 1  # a backward pass is two forward ones; full recomputation is one more
-    layer = passes * (model.layer_matmul_flops(tokens) + micro * model.layer_attention_flops(s)) / tp / rate
-    read = passes * model.layer_params() * w / tp / fleet.slowest_memory(shards)
-    head = 0.0
+    forwards = (4 if full else 3) if training else 1  # a backward pass is two forward ones; full recomputation is one more
+    passes = (3 if full else 2) if training else 1
+    causal = 1 if engine.flash_attention else 2
+    memory = fleet.slowest_memory(shards)
+    layer = forwards * (model.layer_matmul_flops(tokens) + causal * micro * model.layer_attention_flops(s)) / tp / rate
+    read = forwards * model.layer_params() * w / tp / memory
+    whole, divided = model.pointwise_elements(fused=engine.fused_operations)
+    if not engine.flash_attention:
+        divided += model.score_elements(s)
+    moved = forwards * tokens * w * (whole / (tp if engine.sequence_parallel else 1) + divided / tp) / memory
+    head = softmax = 0.0
     if stage == layout.pp - 1:  # a value head is not divided, and the head is never recomputed
+        if not task.value_head:
+            softmax = tokens * model.vocab / tp * (44 if training else 30) / memory
         head = (3 if training else 1) * model.head_flops(tokens, value_head=task.value_head) / (1 if task.value_head else tp) / rate
 
     activations = tokens * model.hidden * w
-    reductions = 2 * ((3 if full else 2) if training else 1)  # two a layer in forward, backward and recomputation
-    reduce = reductions * all_reduce(fleet, shards, activations, tp_crossings(fleet, layout))
+    reduce = 2 * passes * all_reduce(fleet, shards, activations, tp_crossings(fleet, layout))
     sent = 0.0
     if stage < layout.pp - 1:
         sent = hop(fleet, shards, layout.ranks[replica, stage + 1].tolist(), activations, hop_crossings(fleet, layout))
+    waiting = max(0.0, read - layer)
     return Stage(
         compute=factor * (layers * layer + head),
-        hbm=factor * layers * max(0.0, read - layer),
+        hbm=factor * layers * waiting,
+        activations=factor * (layers * moved + softmax),
         tp=factor * layers * reduce,
+        host=factor * layers * max(0.0, passes * engine.launch_layer_s - (layer + waiting + moved + reduce)),
         pp=factor * (2 if training else 1) * sent,
     )
 
@@ -97,13 +114,17 @@ def pass_terms(
         stages = [
             stage_price(problem, fleet, task, layout, replica=i, stage=j, training=training, factor_of=factor_of) for j in range(layout.pp)
         ]
-        if not slowest or _pipeline(stages, micro_batches) > _pipeline(slowest, micro_batches):
+        if not slowest or _pipeline(stages, micro_batches) > _pipeline(slowest, micro_batches) * SLOWER:
             slowest = stages
-    worst = max(slowest, key=lambda stage: stage.seconds)
+    worst = slowest[0]
+    for stage in slowest[1:]:
+        worst = stage if stage.seconds > worst.seconds * SLOWER else worst
     count = rounds * micro_batches
     return {
         "compute": count * worst.compute,
         "hbm": count * worst.hbm,
+        "activations": count * worst.activations,
+        "host": count * worst.host,
         "tp": count * worst.tp,
         "pp": count * worst.pp,
         "bubble": rounds * (sum(stage.seconds for stage in slowest) - worst.seconds),
@@ -117,7 +138,11 @@ def _pipeline(stages: Sequence[Stage], micro_batches: int) -> float:
 def inference_terms(problem: Problem, fleet: Fleet, task: Task, layout: Layout, *, factor_of: str) -> Terms:
     """One forward pass over the whole batch."""
     micro_batches = sum(layout.local) // sum(layout.micro)
-    return pass_terms(problem, fleet, task, layout, training=False, micro_batches=micro_batches, rounds=1, factor_of=factor_of)
+    terms = pass_terms(problem, fleet, task, layout, training=False, micro_batches=micro_batches, rounds=1, factor_of=factor_of)
+    if problem.engine.fully_sharded:
+        factor = max(problem.factors(factor_of)[d] for d in layout.devices())
+        terms["dp"] = factor * replicas_exchange(problem, fleet, task, layout, gathers=micro_batches, scatters=0)
+    return terms
 
 
 def training_terms(problem: Problem, fleet: Fleet, task: Task, layout: Layout) -> Terms:
@@ -125,16 +150,28 @@ def training_terms(problem: Problem, fleet: Fleet, task: Task, layout: Layout) -
     steps, engine, dp = problem.work.optimizer_steps, problem.engine, layout.dp
     terms = pass_terms(problem, fleet, task, layout, training=True, micro_batches=layout.micro_batches, rounds=steps, factor_of=task.name)
     factor = max(problem.factors(task.name)[d] for d in layout.devices())
-    crossings = gradient_crossings(fleet, layout)
-    sync = update = 0.0
+    update = 0.0
     for j in range(layout.pp):
         params = stage_params(task, layout.layers[j], first=j == 0, last=j == layout.pp - 1) / layout.tp
         shards = dp if engine.optimizer_sharded else 1
         update = max(update, params / shards * ADAM_BYTES / fleet.slowest_memory(layout.ranks[:, j].ravel().tolist()))
-        # sharded: gradients are reduce-scattered, updated weights gathered; else the gradients are gathered
-        gathered = problem.element_bytes if engine.optimizer_sharded else engine.gradient_bytes
+    gathers = scatters = 1
+    if engine.fully_sharded:  # for every pass of every micro-batch; after every one
+        gathers, scatters = layout.micro_batches * (3 if problem.job.engine.recompute == "full" else 2), layout.micro_batches
+    sync = replicas_exchange(problem, fleet, task, layout, gathers=gathers, scatters=scatters)
+    return {**terms, "dp": steps * factor * sync, "optimizer": steps * factor * update}
+
+
+def replicas_exchange(problem: Problem, fleet: Fleet, task: Task, layout: Layout, *, gathers: int, scatters: int) -> float:
+    """So many reduce-scatters of the gradients and all-gathers on the slowest ring, all rings at one time. Gathered are the weights where
+    the optimizer is sharded, else the gradients.
+    """
+    engine, crossings, slowest = problem.engine, gradient_crossings(fleet, layout), 0.0
+    gathered = problem.element_bytes if engine.optimizer_sharded else engine.gradient_bytes
+    for j in range(layout.pp):
+        params = stage_params(task, layout.layers[j], first=j == 0, last=j == layout.pp - 1) / layout.tp
         for k in range(layout.tp):
             ring = layout.ranks[:, j, k].tolist()
-            reduced = ring_pass(fleet, ring, params * engine.gradient_bytes, crossings)
-            sync = max(sync, reduced + ring_pass(fleet, ring, params * gathered, crossings))
-    return {**terms, "dp": steps * factor * sync, "optimizer": steps * factor * update}
+            scatter = ring_pass(fleet, ring, params * engine.gradient_bytes, crossings)
+            slowest = max(slowest, scatters * scatter + gathers * ring_pass(fleet, ring, params * gathered, crossings))
+    return slowest
