@@ -82,6 +82,7 @@ class EngineCapability(Strict):
     flash_attention: bool = Field(description="the attention matrix is never stored")
     fused_operations: bool = Field(description="norms, gates and rotary embeddings are one kernel each")
     sequence_parallel: bool = Field(description="norms and residuals are divided over the tensor-parallel shards")
+    divided_hops: bool = Field(description="each tensor-parallel shard sends the next pipeline stage its part of the activations, not all")
     fully_sharded: bool = Field(description="weights and gradients divided over the replicas too, gathered for every pass")
     launch_layer_s: float = Field(ge=0, description="host time to launch the operations of one layer and pass one by one")
     memory: EngineMemory

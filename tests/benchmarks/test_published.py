@@ -87,11 +87,9 @@ def test_without_calibration(kind: str, predictions: list[Prediction]) -> None:
 
 @pytest.mark.parametrize("kind", BARS)
 def test_with_half_of_the_rows(kind: str, predictions: list[Prediction]) -> None:
-    """Fitted on one half and tested on the other, and both ways together."""
-    errors = [(t.half, t.error) for t in cross_tests(predictions) if kind_of(t.prediction.row)[0] == kind]
-    for chosen in ({0}, {1}, {0, 1}):
-        error = median_error(e for half, e in errors if half in chosen)
-        assert error is not None and error <= BARS[kind][1]
+    """Every row predicted with the factor of the half it is not in. The page shows each way round by itself too."""
+    error = median_error(t.error for t in cross_tests(predictions) if kind_of(t.prediction.row)[0] == kind)
+    assert error is not None and error <= BARS[kind][1]
 
 
 def test_a_factor_does_not_know_the_row_it_is_tested_on(predictions: list[Prediction]) -> None:

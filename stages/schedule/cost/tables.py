@@ -171,6 +171,7 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         flash=[engine.flash_attention],
         sequence_parallel=[engine.sequence_parallel],
         fully_sharded=[engine.fully_sharded],
+        divided_hops=[engine.divided_hops],
         continuous=[engine.rollout.continuous_batching],
         most_in_flight=[engine.rollout.sequences_in_flight],
         element_bytes=[problem.element_bytes],

@@ -18,9 +18,8 @@ def build_topology(run: Run, *, gpus: int, ring: int) -> Topology:
     count = -(-gpus // run.gpus_per_machine)
     parts = run.machines or [run.part] * count
     machines = [f"m{i:03d}" for i in range(count)]
-    room = run.gpus_per_machine if run.fsdp else 1
     devices = [
-        _device(part, machine, g, room)
+        _device(part, machine, g)
         for machine, part in zip(machines, parts, strict=True)
         for g in range(min(run.gpus_per_machine, gpus - run.gpus_per_machine * int(machine[1:])))
     ]
@@ -34,8 +33,7 @@ def build_topology(run: Run, *, gpus: int, ring: int) -> Topology:
     return Topology(cluster=ClusterRef(kind="inventory", name="published"), machines=boxes, devices=devices, links=links)
 
 
-def _device(part: str, machine: str, place: int, room: int) -> Device:
-    """``room`` multiplies the memory: where weights and gradients are sharded too, which the pipeline's engine does not do, all fitted."""
+def _device(part: str, machine: str, place: int) -> Device:
     name = f"{machine}.{place:02d}"
     found = own_parts().get(part)
     if found is not None:
@@ -47,7 +45,7 @@ def _device(part: str, machine: str, place: int, room: int) -> Device:
             name=part,
             device_class=_class(part),
             uuid=name,
-            memory_bytes=int(found.memory_gb * 1e9) * room,
+            memory_bytes=int(found.memory_gb * 1e9),
             peak_flops_per_s=Measured(value=found.tflops * 1e12, provenance="spec", source=found.source),
             achieved_flops_per_s=Measured(value=achieved, provenance="assumed", source=found.source),
             memory_bandwidth_bytes_per_s=Measured(value=found.memory_gb_per_s * 1e9 * rates.ASSUMED_MEMORY, provenance="assumed"),
@@ -67,7 +65,7 @@ def _device(part: str, machine: str, place: int, room: int) -> Device:
         name=gpu.name,
         device_class=gpu.name,
         uuid=name,
-        memory_bytes=memory * room,
+        memory_bytes=memory,
         peak_flops_per_s=rates.peak_flops(gpu),
         achieved_flops_per_s=compute,
         compute_curve=_curve(sized) if sized else [],

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "infra/docs/accuracy.md"
 BARS = {"training iteration": (0.30, 0.10), "RL phase": (0.35, 0.15), "decode": (0.35, 0.15)}
 """What the bars speak of → (largest median absolute error without calibration, with it)."""
 
-FIGURES = ("rows", "kernel", "model", "paper", "fitted on even", "fitted on odd", "both")
+FIGURES = ("rows", "model", "paper", "fitted on even", "fitted on odd", "both")
 
 
 def render() -> str:
@@ -52,8 +52,8 @@ def _by_kind(predictions: Sequence[Prediction], tests: Sequence[Test]) -> str:
             [p for p in predictions if kind_of(p.row)[0] == kind], [t for t in tests if kind_of(t.prediction.row)[0] == kind]
         )
         before, after = (f"≤ {100 * bar:.0f} %" for bar in BARS[kind]) if kind in BARS else ("", "")
-        lines.append([kind, *figures[:4], before, *figures[4:], after])
-    return _table(["", *FIGURES[:4], "bar", *FIGURES[4:], "bar"], lines)
+        lines.append([kind, *figures[:3], before, *figures[3:], after])
+    return _table(["", *FIGURES[:3], "bar", *FIGURES[3:], "bar"], lines)
 
 
 def _by_source(names: Sequence[str], predictions: Sequence[Prediction], tests: Sequence[Test]) -> str:
@@ -68,7 +68,6 @@ def _figures(predictions: Sequence[Prediction], tests: Sequence[Test]) -> list[s
     """What ``FIGURES`` names."""
     return [
         str(len(predictions)),
-        _percent(median_error(p.error(p.kernel) for p in predictions)),
         _percent(median_error(p.error(p.model) for p in predictions)),
         _percent(median_error(p.error(p.paper) for p in predictions if p.paper is not None)),
         *(_percent(median_error(t.error for t in tests if t.half == half)) for half in (0, 1)),
@@ -84,8 +83,6 @@ def _rows(predictions: Sequence[Prediction], tests: Sequence[Test]) -> str:
             p.row.phase,
             p.row.text,
             f"{_figure(p.row.value)} {_unit(p.row)}",
-            _figure(p.kernel),
-            _signed(p.error(p.kernel)),
             _figure(p.model),
             _signed(p.error(p.model)),
             _signed(calibrated.get(p.row.number)),
@@ -93,7 +90,7 @@ def _rows(predictions: Sequence[Prediction], tests: Sequence[Test]) -> str:
         ]
         for p in predictions
     ]
-    titles = ["line", "quantity", "run, dp×pp×tp", "measured", "kernel", "error", "model", "error", "calibrated error", "paper error"]
+    titles = ["line", "quantity", "run, dp×pp×tp", "measured", "model", "error", "calibrated error", "paper error"]
     return _table(titles, lines)
 
 

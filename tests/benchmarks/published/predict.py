@@ -1,4 +1,4 @@
-"""The number a row prints, predicted: by ``price_plan`` alone, with the terms that the kernel lacks, and by the published model."""
+"""The number a row prints, predicted: by ``price_plan``, and by the published model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tests.benchmarks.published.operators import ALL_REDUCES_OF_A_LAYER, NO_CONT
 from tests.benchmarks.published.rows import Row
 from tests.benchmarks.published.scenario import Scenario, build_scenario, one_step_off
 from tests.benchmarks.published.selection import kind_of
-from tests.benchmarks.published.serving import rollout_terms
-from tests.benchmarks.published.terms import extra_terms
 
 TASKS = {
     "iteration": "actor_training",
@@ -35,7 +33,6 @@ class Prediction:
     """Numbers in the row's own unit; ``paper`` None where the published model has no such quantity."""
 
     row: Row
-    kernel: float
     model: float
     paper: float | None
 
@@ -58,16 +55,13 @@ def predict(row: Row) -> Prediction:
     """The prediction of a scored row."""
     scenario = build_scenario(row)
     price = _price(scenario)
-    kernel, model = _seconds(scenario, price, with_terms=False), _seconds(scenario, price, with_terms=True)
+    model = _seconds(scenario, price)
     if kind_of(row)[1] == "decode attention":
         empty = build_scenario(row, context=NO_CONTEXT)
-        bare = _price(empty)
-        kernel -= _seconds(empty, bare, with_terms=False)
-        model -= _seconds(empty, bare, with_terms=True)
+        model -= _seconds(empty, _price(empty))
     paper = _paper_seconds(scenario, price)
     return Prediction(
         row=row,
-        kernel=_printed(scenario, kernel),
         model=_printed(scenario, model),
         paper=_printed(scenario, paper) if paper else None,
     )
@@ -83,20 +77,18 @@ def _price(scenario: Scenario) -> PlanPrice:
     return price
 
 
-def _seconds(scenario: Scenario, price: PlanPrice, *, with_terms: bool) -> float:
+def _seconds(scenario: Scenario, price: PlanPrice) -> float:
     row, phase = scenario.row, scenario.row.phase
 
     def terms(task: str) -> Terms:
-        base = next(group.prices[task] for group in price.groups if task in group.prices).terms
-        extra = {} if not with_terms else rollout_terms(scenario, price) if task == "rollout" else extra_terms(scenario, task, base)
-        return {**base, **{f"+{name}": seconds for name, seconds in extra.items()}}
+        return next(group.prices[task] for group in price.groups if task in group.prices).terms
 
     if kind_of(row)[1] == "all-reduce":
         return terms("reference_inference")["tp"] / ALL_REDUCES_OF_A_LAYER
     if kind_of(row)[1] == "decode attention":
-        return sum(seconds for name, seconds in terms("rollout").items() if name in ("decode", "tail", "+decode attention"))
+        return sum(seconds for name, seconds in terms("rollout").items() if name in ("decode", "tail"))
     if phase == "first_token_latency":
-        return sum(seconds for name, seconds in terms("rollout").items() if name in ("prefill", "+activations"))
+        return terms("rollout")["prefill"]
     if phase in TASKS:
         return sum(terms(TASKS[phase]).values()) + (price.weight_update_s if phase == "gen" else 0.0)
     tasks = {name: sum(terms(name).values()) for group in price.groups for name in group.prices}

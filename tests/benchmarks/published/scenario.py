@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from artifacts.catalog.engines import EngineCapability
+from artifacts.catalog.engines import DecodeHost, EngineCapability
 from artifacts.job import Batch, Engine, Job, Lengths, TaskName
 from artifacts.model_spec import ModelSpec
 from artifacts.plan import Group, Plan, Strategy
@@ -17,6 +17,14 @@ from tests.benchmarks.published.operators import operator_lengths, operator_mode
 from tests.benchmarks.published.rows import Row
 from tests.benchmarks.published.selection import kind_of
 
+HOSTS = {
+    "eager": DecodeHost(gap_s=4e-3, sequence_s=(20e-3 - 4e-3) / 200, layer_s=23e-3 / 28),
+    "runtime": DecodeHost(gap_s=0, sequence_s=0, layer_s=0),
+}
+"""Of engines that are not the pipeline's own. ``eager``, vLLM up to 0.6 with enforce_eager: the GPU waits 4 ms between steps of few sequences
+(vllm-project/vllm issue 6854) and 20 ms at 200 (issue 6801); 23 ms a token in the 28 layers of Qwen2.5-7B on an A800, where reading the
+weights takes 10 (vllm-project/vllm-omni issue 7960). ``runtime``, a compiled C++ runtime: none known.
+"""
 MICRO = re.compile(r"micro-batch (\d+)")
 
 
@@ -136,7 +144,12 @@ def _micro(row: Row, run: Run) -> int:
 
 def _engine(engine: EngineCapability, run: Run) -> EngineCapability:
     """The pipeline's own engine, with what the run's did otherwise. A compiled runtime is given the batch of the row, which did fit."""
-    rollout = engine.rollout.model_copy(update={"sequences_in_flight": run.in_flight or (256 if run.serving != "runtime" else 100_000)})
+    rollout = engine.rollout.model_copy(
+        update={
+            "sequences_in_flight": run.in_flight or (256 if run.serving != "runtime" else 100_000),
+            "host": HOSTS.get(run.serving, engine.rollout.host),
+        }
+    )
     memory = (
         engine.memory.model_copy(update={"reserve": 0.0, "per_rank_bytes": 0, "generation_bytes": 0})
         if run.serving == "runtime"
@@ -147,6 +160,10 @@ def _engine(engine: EngineCapability, run: Run) -> EngineCapability:
             "optimizer_sharded": run.optimizer_sharded,
             "gradient_bytes": run.gradient_bytes,
             "flash_attention": run.flash,
+            "fused_operations": not run.fsdp,
+            "sequence_parallel": run.sequence_parallel,
+            "divided_hops": True,
+            "fully_sharded": run.fsdp,
             "rollout": rollout,
             "memory": memory,
         }

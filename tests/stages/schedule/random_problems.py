@@ -154,6 +154,7 @@ def random_problem(random: Random) -> Problem:
             "flash_attention": random.random() < 0.5,
             "fused_operations": random.random() < 0.5,
             "sequence_parallel": random.random() < 0.5,
+            "divided_hops": random.random() < 0.5,
             "fully_sharded": random.random() < 0.3,
             "launch_layer_s": random.choice([0, 0, 1e-3, 1.0]),
             "gradient_bytes": random.choice([2, 4]),

@@ -70,10 +70,10 @@ def test_thirty_layers_over_four_stages(kinds: list[Kind], expected: list[int]) 
 
 
 def test_every_layer_is_planned_when_depth_does_not_divide() -> None:
-    """28 layers on 5 stages, the last of which also has the head: 2·h·V is worth 6 layers of this model."""
+    """28 layers on 5 stages, the last of which also has the head: with the softmax it is worth 6 layers of this model."""
     work = big_job("Qwen3-1.7B", algorithm="grpo", constraints=Constraints(fix={"actor_training": {"pp": 5, "dp": 1, "tp": 1}}))
     layers = plan(work, topology([(A100, 5)])).plan.tasks["actor_training"].layers
-    assert sum(layers) == 28 and sorted(layers[:4]) == [6, 6, 7, 7] and layers[4] == 2
+    assert sum(layers) == 28 and sorted(layers[:4]) == [6, 7, 7, 7] and layers[4] == 1
 
 
 def test_three_equal_nodes_never_make_three_replicas_and_what_is_left_over_is_explained() -> None:
@@ -165,7 +165,7 @@ def test_all_broken_constraints_are_listed_at_once_with_their_names() -> None:
 
 
 def test_weight_synchronisation_is_priced_with_its_own_links_and_shown() -> None:
-    """Weights sent from one rank to engines elsewhere, which fetch 2 bytes a parameter from m0 one after the other, at 1e8 B/s.
+    """Weights sent from one rank to engines elsewhere, which fetch 2 bytes a parameter through m0's port of 1e8 B/s.
 
     It takes so long that fewer engines are planned than there are machines, and the plan says so.
     """
@@ -173,7 +173,7 @@ def test_weight_synchronisation_is_priced_with_its_own_links_and_shown() -> None
     found = plan(big_job("Qwen3-0.6B", algorithm="grpo", constraints=constraints), topology([(A100, 1)] * 4, lan=(1e-3, 1e8)))
     engines, prediction = found.plan.tasks["rollout"].ranks, found.prediction
     assert found.plan.tasks["rollout"].tp == 1
-    assert prediction.other_s["weight_update"] == pytest.approx(len(engines) * (1e-3 + 2 * 596_049_920 / 1e8))
+    assert prediction.other_s["weight_update"] == pytest.approx(len(engines) * 2 * 596_049_920 / 1e8, rel=1e-3)
     ends = max(t.start_s + t.time_s for t in prediction.tasks.values())
     assert prediction.iteration_time_s == pytest.approx(ends + prediction.other_s["weight_update"])
     assert len(engines) + len(found.plan.idle_devices) == 3 and all("slower with" in r for r in found.plan.idle_devices.values())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artifacts.catalog.engines import DecodeHost
 from artifacts.job import Engine, Lengths
 from stages.schedule.cost.iteration import TaskPrice
 from stages.schedule.cost.lengths import mean_age, node_lengths, survival_at
@@ -33,18 +34,21 @@ PROMPT = 20
 WEIGHTS = (4 * 592 + 128 * 8) * 2
 KV = 4 * 2 * 1 * 4 * 2
 """Bytes of a token: layers · 2 · kv · e · 2."""
+MOVED = 4 * (10 * 8 + 3 * 16 + 2 * (8 + 4)) * 2
+"""Bytes that norms, residuals, gate and attention move for a token of a prompt: layers · (10·h + 3·f + 2·q + 2·kv) · 2."""
 MEMORY_BOUND = {"flops": 1e15, "hbm": 1e6}
 COMPUTE_BOUND = {"flops": 1e6, "hbm": 1e15}
 
 
 def server(*, in_flight: int, continuous: bool = True, mean: float = 10, maximum: int = 10, quantiles: dict[float, int] | None = None,
            prompt: int = PROMPT, devices: int = 1, inside: float = 1e9, **rates: float) -> Problem:  # fmt: skip
-    """The small model on CPUs of given rates, with no memory but what formulas give; at most so many sequences at once."""
+    """The small model on CPUs of given rates, with no memory and no time of the host but what formulas give; so many sequences at once."""
     kind = Kind("server", memory=2**33, vendor="cpu", inside=inside, **(MEMORY_BOUND | rates))  # type: ignore[arg-type]
     work = job(small_model(), prompt=(prompt, prompt), engine=Engine(rollout="vllm"))
     work = work.model_copy(update={"response_tokens": Lengths(mean=mean, max=maximum, quantiles=quantiles or {})})
     return with_engine(build_problem(work, topology([(kind, devices)])),
-                       rollout={"sequences_in_flight": in_flight, "continuous_batching": continuous, "prefill_tokens": 0})  # fmt: skip
+                       rollout={"sequences_in_flight": in_flight, "continuous_batching": continuous, "prefill_tokens": 0,
+                                "host": DecodeHost(gap_s=0, sequence_s=0, layer_s=0)})  # fmt: skip
 
 
 def one_replica(sequences: int, *, tp: int = 1, pp: int = 1) -> Layout:
@@ -100,8 +104,9 @@ def test_age_while_the_server_is_full_against_the_moments() -> None:
 def test_memory_bound_decoding_reads_weights_and_cache_at_every_step() -> None:
     """Static batch of 4, ten steps at a mean context of 25 tokens; prefill reads the weights once a batch."""
     step, problem = (WEIGHTS + 4 * 25 * KV) / 1e6, server(in_flight=4, continuous=False)
-    assert generate(problem, 4).time_s == pytest.approx(10 * step + WEIGHTS / 1e6)
-    assert generate(problem, 8).time_s == pytest.approx(2 * (10 * step + WEIGHTS / 1e6))
+    batch = 10 * step + (WEIGHTS + 4 * PROMPT * MOVED) / 1e6
+    assert generate(problem, 4).time_s == pytest.approx(batch)
+    assert generate(problem, 8).time_s == pytest.approx(2 * batch)
 
 
 def test_compute_bound_decoding_costs_its_flops() -> None:
@@ -117,7 +122,8 @@ def test_tensor_parallel_decoding_pays_two_all_reduces_at_every_layer_and_step()
     price = generate(problem, 4, tp=2)
     once, prefill = (4 * 2 * 2 * (5e-6 + tokens * 16 / 2 / 1e6) for tokens in (4, 80))
     assert price.terms["tp"] == pytest.approx(10 * once)
-    assert price.terms["prefill"] == pytest.approx(WEIGHTS / 2 / 1e6 + prefill)
+    moved = 4 * (10 * 8 + (3 * 16 + 2 * (8 + 4)) / 2) * 2
+    assert price.terms["prefill"] == pytest.approx((WEIGHTS / 2 + 80 * moved) / 1e6 + prefill)
     assert price.terms["decode"] == pytest.approx(10 * (WEIGHTS + 4 * 25 * KV) / 2 / 1e6)
 
 
@@ -129,7 +135,7 @@ def test_stages_keep_as_many_groups_in_flight() -> None:
     price = generate(server(in_flight=4, continuous=False, devices=2, inside=1e6), 4, pp=2)
     slower = (2 * 592 * 2 + 128 * 8 * 2 + 2 * 25 * KV / 2) / 1e6
     assert price.terms["decode"] == pytest.approx(10 * 2 * slower)
-    assert price.terms["prefill"] == pytest.approx(WEIGHTS / 1e6 + 5e-6 + 80 * 16 / 1e6)
+    assert price.terms["prefill"] == pytest.approx((WEIGHTS + 80 * MOVED) / 1e6 + 5e-6 + 80 * 16 / 1e6)
     assert set(price.terms) == {"decode", "prefill"}
 
 

@@ -78,19 +78,32 @@ def test_a_near_replica_of_the_actor_serves_where_there_is_one() -> None:
     assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(1e-3 + 2 * params / 1e7 + 2 * params / 5e9)
 
 
-def test_the_one_sender_s_link_bounds_many_engines() -> None:
-    """Case: weights sent from one machine to many engines. Three machines fetch the whole model from m0, which sends one after the other."""
+def test_the_one_sender_s_port_bounds_many_engines() -> None:
+    """Case: weights sent from one machine to many engines. Three machines fetch the whole model from m0, whose port is one link's."""
     problem = build_problem(job("tiny-qwen3", algorithm="grpo"), topology([(CPU, 1)] * 4, lan=(1e-3, 1e6)))
     actor, rollout = layout([[[0]]], (4,), (32,), (4,), 8), layout([[[1]], [[2]], [[3]]], (4,), (12, 10, 10))
     params = problem.task("rollout").model.params()
-    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(3 * (1e-3 + 2 * params / 1e6))
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(3 * 2 * params / 1e6)
 
 
 def test_a_replica_over_two_machines_brings_each_its_half() -> None:
     problem = build_problem(big_job("Qwen3-0.6B", algorithm="grpo"), topology([(A100, 1)] * 3, lan=(1e-3, 1e9)))
     actor, rollout = layout([[[0]]], (28,), (512,), (4,), 128), layout([[[1, 2]]], (28,), (512,))
     params = problem.task("rollout").model.params()
-    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(2 * (1e-3 + params / 1e9))
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(2 * params / 1e9)
+
+
+def test_two_senders_bring_their_stages_at_once() -> None:
+    """Over links of their own, of 1e6 and 3e6 B/s, as long as the receiver's port (3e6) takes both."""
+    fleet = topology([(CPU, 1)] * 3, lan=(1e-3, 1e6))
+    links = [k.model_copy(update={"bandwidth_bytes_per_s": 3e6}) if (k.source, k.target) == ("m1", "m2") else k for k in fleet.links]
+    problem = build_problem(job("tiny-qwen3", algorithm="grpo"), fleet.model_copy(update={"links": links}))
+    actor, rollout = layout([[[0], [1]]], (2, 2), (32,), (4,), 8), layout([[[2]]], (4,), (32,))
+    task = problem.task("actor_training").model
+    first, last = (2 * task.stage_params(layers=2, first=j == 0, last=j == 1) for j in range(2))
+    written = 2 * task.params() / CPU.hbm
+    expected = max(1e-3 + first / 1e6, 1e-3 + last / 3e6, (first + last) / 3e6)
+    assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(expected + written)
 
 
 def test_a_replica_that_holds_the_weights_fetches_nothing() -> None:

@@ -18,7 +18,9 @@ LAN = (1e-3, 1e5)
 
 # small model: 576 weights in projections and MLP, 592 with norms; one sequence of 4 + 4 tokens (the HF rollout engine pads to the maximum):
 # layer forward = 2·576·8 + 2·2·4·8² = 10240 FLOPs, head = 2·8·128·8 = 16384 FLOPs, activations = 8 tokens · 8 · 2 bytes = 128 bytes
+# the pointwise operations of a layer move 8 · (10·8 + 3·16 + 2·(8 + 4)) · 2 bytes, the softmax 8 · 128 · 30, and 14 more backward
 LAYER, HEAD, ACTIVATION = 10240.0, 16384.0, 128.0
+MOVED, SOFTMAX = 8 * 152 * 2.0, 8 * 128.0
 
 
 def problem(kinds: list[tuple[Kind, int]], *, calibration: Calibration | None = None, mini: int = 0, recompute: str = "none") -> Problem:
@@ -38,12 +40,13 @@ def test_training_on_two_stages_by_hand() -> None:
     p = problem([(FAST, 1), (FAST, 1)])
     price = task_price(p, "actor_training", layout([[[0], [1]]], (3, 1), (8,), (1,), 8))
     hop = 2 * (1e-3 + ACTIVATION / 1e5)
-    first = 3 * 3 * LAYER / 1e6 + hop
-    last = 3 * LAYER / 1e6 + 3 * HEAD / 1e6
+    first = 3 * 3 * (LAYER / 1e6 + MOVED / 1e12) + hop
+    last = 3 * LAYER / 1e6 + 3 * HEAD / 1e6 + (3 * MOVED + 44 * SOFTMAX) / 1e12
     assert price.terms["compute"] == pytest.approx(8 * 9 * LAYER / 1e6)
     assert price.terms["pp"] == pytest.approx(8 * hop)
     assert price.terms["bubble"] == pytest.approx(last)
-    assert set(price.terms) == {"compute", "pp", "bubble", "optimizer"}
+    assert price.terms["activations"] == pytest.approx(8 * 9 * MOVED / 1e12)
+    assert set(price.terms) == {"compute", "activations", "pp", "bubble", "optimizer"}
     assert price.time_s == pytest.approx(first + last + 7 * max(first, last) + price.terms["optimizer"])
 
 
@@ -77,14 +80,18 @@ def test_full_recomputation_repeats_the_layers_but_not_the_head() -> None:
 def test_inference_is_one_forward_pass_over_the_batch() -> None:
     p = problem([(FAST, 1)], mini=1)
     price = task_price(p, "reference_inference", layout([[[0]]], (4,), (8,), (1,), 2))
-    assert price.time_s == price.terms["compute"] == pytest.approx(8 * (4 * LAYER + HEAD) / 1e6)
+    assert price.terms == {
+        "compute": pytest.approx(8 * (4 * LAYER + HEAD) / 1e6),
+        "activations": pytest.approx(8 * (4 * MOVED + 30 * SOFTMAX) / 1e12),
+    }
 
 
 def test_the_actor_s_old_log_probabilities_are_one_more_forward_pass() -> None:
     """Of the whole batch, though the layout's micro-batches are those of a mini-batch: 2 sequences of 8."""
     p = problem([(FAST, 1)], mini=1)
     price = group_price(p, actor_training=layout([[[0]]], (4,), (8,), (1,), 2))
-    assert price.prices["actor_log_prob"].terms == {"compute": pytest.approx(8 * (4 * LAYER + HEAD) / 1e6)}
+    assert price.prices["actor_log_prob"].terms["compute"] == pytest.approx(8 * (4 * LAYER + HEAD) / 1e6)
+    assert price.prices["actor_log_prob"].terms == task_price(p, "reference_inference", layout([[[0]]], (4,), (8,), (1,), 2)).terms
     assert price.inference_s == price.prices["actor_log_prob"].time_s
 
 

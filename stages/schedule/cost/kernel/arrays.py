@@ -92,6 +92,7 @@ JOB = _record(
         ("flash", _I),
         ("sequence_parallel", _I),
         ("fully_sharded", _I),
+        ("divided_hops", _I),
         ("continuous", _I),
         ("most_in_flight", _I),
         ("element_bytes", _F),

@@ -139,12 +139,12 @@ def exchange(tb: Tables, ring: Ring, tokens: float) -> float:
 
 @inner
 def hop(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, tokens: float) -> float:
-    """Activations to the next stage; 0 from the last."""
+    """Activations to the next stage, each shard its part; 0 from the last."""
     t = tb.job[0].rollout
     pp, tp = fp.row[t].pp, fp.row[t].tp
     if j == pp - 1:
         return 0.0
-    return hop_seconds(tb, fp, lg, t, (i * pp + j) * tp, tp, tokens * tb.task[t].hidden * tb.job[0].element_bytes)
+    return hop_seconds(tb, fp, lg, t, (i * pp + j) * tp, tp, tokens * tb.task[t].hidden * tb.job[0].element_bytes / tp)
 
 
 @inner

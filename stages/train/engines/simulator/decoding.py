@@ -12,18 +12,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from artifacts.catalog.engines import DecodeHost
 from artifacts.model_spec import ModelSpec
 
 
 @dataclass(frozen=True)
 class Server:
-    """One replica: ``flops_per_s`` by tokens in a step, KV cache in tokens, most sequences at once, most tokens of a step (0: no bound)."""
+    """One replica: ``flops_per_s`` by tokens in a step, ``best_flops_per_s`` at any size, KV cache in tokens, most sequences at once, most
+    tokens of a step (0: no bound), and what the host does at every step.
+    """
 
     model: ModelSpec
     element_bytes: int
     tp: int
     read_bytes_per_s: float
     flops_per_s: Callable[[float], float]
+    best_flops_per_s: float
+    fused: bool
+    host: DecodeHost
     kv_tokens: int
     most_sequences: int
     most_tokens: int
@@ -161,22 +167,28 @@ def _advance(house: _House, steps: int) -> None:
 def _seconds(server: Server, steps: int, *, width: int, context: int, filled: int, squares: float, heads: int) -> float:
     """``steps`` steps of ``width`` sequences that see ``context`` tokens together, with ``filled`` tokens of prompts beside them.
 
-    A step reads the weights and the cache, or computes, whichever takes longer; both grow by one token a sequence and step, so their
-    larger is two straight lines.
+    A step reads the weights or multiplies by them, whichever takes longer; then reads the cache or computes attention, which both grow by
+    one token a sequence and step, so their larger is two straight lines. Prompts move activations beside. The host adds its own time.
     """
     model = server.model
     rate, memory = server.tp * server.flops_per_s(float(width + filled)), server.tp * server.read_bytes_per_s
+    best = server.tp * server.best_flops_per_s
     weights = (model.layers * model.layer_params() + model.embedding_params()) * server.element_bytes
     cache = model.layers * model.kv_bytes_per_token_layer(server.element_bytes)
     matmul = model.layers * model.layer_matmul_flops(width + filled) + model.head_flops(heads)
-    attention = model.layers * (model.layer_attention_flops(squares**0.5) + model.decode_attention_flops(context))
-    return _sum_of_larger(
-        (weights + context * cache) / memory,
+    prompts = model.layers * model.layer_attention_flops(squares**0.5)
+    whole, divided = model.pointwise_elements(fused=server.fused)
+    moved = filled * model.layers * (whole + divided / server.tp) * server.element_bytes / server.read_bytes_per_s
+    attention = _sum_of_larger(
+        context * cache / memory,
         width * cache / memory,
-        (matmul + attention) / rate,
-        model.layers * model.decode_attention_flops(width) / rate,
+        model.layers * model.decode_attention_flops(context) / best,
+        model.layers * model.decode_attention_flops(width) / best,
         steps,
     )
+    busy = steps * (max(weights / memory, (matmul + prompts) / rate) + moved) + attention
+    launched = max(busy, steps * model.layers * server.host.layer_s)
+    return launched + steps * (server.host.gap_s + server.host.sequence_s * width)
 
 
 def _sum_of_larger(a: float, a_more: float, b: float, b_more: float, steps: int) -> float:

@@ -26,6 +26,10 @@ class Curve:
         points = {w: tuple(np.log(np.array(sorted(ps))).T.tolist()) for w, ps in sorted(found.items())}
         return cls(flat=device.achieved_flops_per_s.value, points=points)  # type: ignore[arg-type]
 
+    @property
+    def best(self) -> float:
+        return float(np.exp(max(max(r) for _, r in self.points.values()))) if self.points else self.flat
+
     def at(self, tokens: float, width: float) -> float:
         """Interpolated in the logarithms; the nearest measured size outside what was measured."""
         if not self.points:
@@ -54,6 +58,10 @@ class Devices:
         if found is None:
             found = self._known[key] = min(self._curves[d].at(key[1], key[2]) for d in shards)
         return found
+
+    def best_flops_per_s(self, shards: Iterable[int]) -> float:
+        """At the best point of the slowest's curve."""
+        return min(self._curves[d].best for d in shards)
 
     def read_bytes_per_s(self, shards: Iterable[int]) -> float:
         """Memory rate of the slowest."""

@@ -100,7 +100,8 @@ class Replica:
         bytes_ = tokens * self.problem.task("rollout").model.hidden * self.problem.element_bytes
         reduce = 2 * self.layers[stage] * all_reduce(self.fleet, self.ranks[stage], bytes_, self.crossings)
         last = stage == self.pp - 1
-        return reduce, 0.0 if last else hop(self.fleet, self.ranks[stage], self.ranks[stage + 1], bytes_, self.crossings)
+        part = bytes_ / len(self.ranks[stage])
+        return reduce, 0.0 if last else hop(self.fleet, self.ranks[stage], self.ranks[stage + 1], part, self.crossings)
 
     def rate(self, stage: int, tokens: float) -> float:
         shards = self.ranks[stage]

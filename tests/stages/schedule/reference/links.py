@@ -40,10 +40,10 @@ def all_reduce(fleet: Fleet, devices: Sequence[int], bytes_: float, crossings: C
 
 
 def hop(fleet: Fleet, senders: Sequence[int], receivers: Sequence[int], bytes_: float, crossings: Crossings = NOBODY) -> float:
-    """Activations of ``bytes_`` in all from the shards of a stage to those of the next, each its part: the slowest shard's α + bytes/(tp·β)."""
+    """``bytes_`` from each shard of a stage to its fellow on the next: the slowest shard's α + bytes/β."""
     shards = zip(senders, receivers, strict=True)
     pairs = [fleet.pair(s, t) for s, t in shards if s != t]
-    return max((fleet.latency[a][b] + bytes_ / len(senders) * fleet.inverse_shared((a, b), crossings) for a, b in pairs), default=0.0)
+    return max((fleet.latency[a][b] + bytes_ * fleet.inverse_shared((a, b), crossings) for a, b in pairs), default=0.0)
 
 
 def _steps(fleet: Fleet, pairs: Sequence[tuple[int, int]], n: int, bytes_: float, crossings: Crossings) -> float:

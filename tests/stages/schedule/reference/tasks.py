@@ -93,7 +93,8 @@ def stage_price(
     reduce = 2 * passes * all_reduce(fleet, shards, activations, tp_crossings(fleet, layout))
     sent = 0.0
     if stage < layout.pp - 1:
-        sent = hop(fleet, shards, layout.ranks[replica, stage + 1].tolist(), activations, hop_crossings(fleet, layout))
+        each = activations / (tp if engine.divided_hops else 1)
+        sent = hop(fleet, shards, layout.ranks[replica, stage + 1].tolist(), each, hop_crossings(fleet, layout))
     waiting = max(0.0, read - layer)
     return Stage(
         compute=factor * (layers * layer + head),
