@@ -44,7 +44,7 @@ class Prediction(Document):
     tasks: dict[TaskName, TaskTime]
     other_s: dict[str, Seconds] = Field(default_factory=dict, description="what is no task: weight synchronisation, reshard")
     memory: dict[Name, DeviceMemory] = Field(default_factory=dict)
-    bound_s: Seconds = Field(description="roofline of the ideal cluster: no plan can be faster")
+    bound_s: Seconds = Field(description="roofline of the ideal cluster: no plan can be faster; 0: the fidelity has none")
     proved_bound_s: Seconds | None = None
     provenance: dict[str, Provenance] = Field(default_factory=dict)
     sensitivity: dict[str, float] = Field(

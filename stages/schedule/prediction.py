@@ -67,7 +67,7 @@ def _document(
         tasks={name: TaskTime(time_s=p.time_s, start_s=starts[name], terms=p.terms) for name, p in tasks.items()},  # type: ignore[misc]
         other_s=other,
         memory=_memory(problem, price),
-        bound_s=roofline_s(problem),
+        bound_s=roofline_s(problem) if fidelity == "calibrated" else 0.0,
         provenance=provenance,
     )
 

@@ -35,9 +35,8 @@ def run(context: StageContext) -> dict[str, Any]:
             "fidelity": prediction.fidelity,
             "iteration_time_s": prediction.iteration_time_s,
             "throughput_samples_per_s": prediction.throughput_samples_per_s,
-            "bound_s": prediction.bound_s,
-            "gap": prediction.gap,
             "violations": [],
+            **({"bound_s": prediction.bound_s, "gap": prediction.gap} if prediction.bound_s else {}),
         }
     warm = [plan for _, plan in context.read_context(Plan)][:3]
     context.log(f"planning {job.name} on {len(topology.devices)} devices" + (f", starting from {len(warm)} earlier plans" if warm else ""))

@@ -22,7 +22,7 @@ from stages.schedule.cost.kernel.arrays import (
 from stages.schedule.cost.kernel.layout import deal_rollout, lay_out_group
 from stages.schedule.cost.kernel.layout import mean_rank_bytes as mean_rank_bytes_kernel
 from stages.schedule.cost.kernel.price import compose as compose_kernel
-from stages.schedule.cost.kernel.price import price_group as price_group_kernel
+from stages.schedule.cost.kernel.price import reprice_group as reprice_group_kernel
 from stages.schedule.cost.tables import compiled, read_task, write_task
 from stages.schedule.draft import Cut, GroupDraft, Layout
 from stages.schedule.fleet import UNUSABLE_S
@@ -172,7 +172,7 @@ def _priced(problem: Problem, tasks: tuple[str, ...]) -> GroupPrice:
     """Price group 0 of the scratch plan, and read what the kernel wrote."""
     kernel, index = compiled(problem), _index(problem)
     ledger, flat = kernel.ledger, kernel.flat
-    price_group_kernel(kernel.tables, flat, ledger, 0)
+    reprice_group_kernel(kernel.tables, flat, ledger, 0, -1)
     layouts = {name: read_task(flat, index[name]) for name in ("rollout", *tasks) if name in tasks}
     devices = np.array(sorted({d for layout in layouts.values() for d in layout.devices()}), dtype=np.int64)
     rows = {name: index[name] for name in layouts}

@@ -39,6 +39,15 @@ def test_a_layer_takes_at_least_the_time_to_launch_it() -> None:
         assert task_price(problem(recompute=recompute, launch_layer_s=1e-3), name, ONE).terms == before.terms
 
 
+def test_forward_and_backward_wait_for_the_host_each_by_itself() -> None:
+    """Between the two: the forward pass is launched slower than it runs, the backward pass, of twice the work, is not."""
+    before = task_price(problem(), "actor_training", ONE)
+    forward = LAYER / 1e6 + TOKENS * 152 * 2 / 1e6
+    after = task_price(problem(launch_layer_s=1.5 * forward), "actor_training", ONE)
+    assert after.terms["host"] == pytest.approx(8 * 4 * 0.5 * forward)
+    assert after.time_s - before.time_s == pytest.approx(after.terms["host"])
+
+
 def test_attention_that_is_not_fused_computes_the_masked_half_and_moves_its_scores() -> None:
     fused, plain = (task_price(problem(flash_attention=flash), "reference_inference", ONE).terms for flash in (True, False))
     assert plain["compute"] - fused["compute"] == pytest.approx(8 * 4 * 2 * 2 * 4 * TOKENS**2 / 1e6)

@@ -139,7 +139,9 @@ def stage_seconds(
         else:
             load_ring(lg, fp, task, start, 1, tp)
             reduce = times * ring_pass(ring_of(tb, lg, tp), bytes_)
-    launch = max(0.0, passes * tb.job[0].launch - compute - wait - traffic - reduce)
+    work, launch = compute + wait + traffic, tb.job[0].launch
+    forward = work / multiplier + reduce / passes
+    host = max(0.0, launch - forward) + max(0.0, (passes - 1.0) * launch - (work + reduce - forward))
     head = softmax = 0.0
     if j == pp - 1:
         if not tb.task[task].value_head:
@@ -152,7 +154,7 @@ def stage_seconds(
         factor * wait,
         factor * traffic,
         factor * reduce,
-        factor * launch,
+        factor * host,
         factor * head,
         factor * softmax,
         factor * hop,

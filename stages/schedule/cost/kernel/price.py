@@ -256,5 +256,5 @@ def compose(tb: Tables, fp: Flat, lg: Ledger, groups: int) -> float:
 def price_plan(tb: Tables, fp: Flat, lg: Ledger, groups: int) -> float:
     """Price every group and compose them."""
     for g in range(groups):
-        price_group(tb, fp, lg, g)
+        reprice_group(tb, fp, lg, g, -1)
     return compose(tb, fp, lg, groups)

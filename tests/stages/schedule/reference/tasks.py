@@ -96,12 +96,15 @@ def stage_price(
         each = activations / (tp if engine.divided_hops else 1)
         sent = hop(fleet, shards, layout.ranks[replica, stage + 1].tolist(), each, hop_crossings(fleet, layout))
     waiting = max(0.0, read - layer)
+    forward = (layer + waiting + moved) / forwards + reduce / passes
+    backward = layer + waiting + moved + reduce - forward
+    host = max(0.0, engine.launch_layer_s - forward) + max(0.0, (passes - 1) * engine.launch_layer_s - backward)
     return Stage(
         compute=factor * (layers * layer + head),
         hbm=factor * layers * waiting,
         activations=factor * (layers * moved + softmax),
         tp=factor * layers * reduce,
-        host=factor * layers * max(0.0, passes * engine.launch_layer_s - (layer + waiting + moved + reduce)),
+        host=factor * layers * host,
         pp=factor * (2 if training else 1) * sent,
     )
 

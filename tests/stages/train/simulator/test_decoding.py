@@ -7,13 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifacts.catalog import models
+from artifacts.catalog.engines import DecodeHost
 from stages.train.engines.simulator.decoding import Server, _sum_of_larger, generate, generate_static
 
 SPEC = models()["Qwen3-4B"]
+NO_HOST = DecodeHost(gap_s=0, sequence_s=0, layer_s=0)
 
 
-def server(*, kv_tokens: int = 10**9, most: int = 256, budget: int = 8192, flops: float = 2e14) -> Server:
-    return Server(model=SPEC, element_bytes=2, tp=1, read_bytes_per_s=1e12, flops_per_s=lambda tokens: flops, kv_tokens=kv_tokens,
+def server(*, kv_tokens: int = 10**9, most: int = 256, budget: int = 8192, flops: float = 2e14,
+           host: DecodeHost = NO_HOST) -> Server:
+    return Server(model=SPEC, element_bytes=2, tp=1, read_bytes_per_s=1e12, flops_per_s=lambda tokens: flops, best_flops_per_s=flops,
+                  fused=True, host=host, kv_tokens=kv_tokens,
                   most_sequences=most, most_tokens=budget)
 
 
@@ -33,6 +37,16 @@ def test_one_sequence_by_hand() -> None:
     cache = SPEC.layers * SPEC.kv_bytes_per_token_layer() / 1e12
     assert [(r.steps, r.tokens, r.prefill) for r in runs] == [(1, 100, True), (49, 49, False)]
     assert runs[1].busy_s == pytest.approx(sum(weights_s() + (101 + i) * cache for i in range(49)))
+
+
+def test_every_step_waits_for_the_host() -> None:
+    """A gap, something for each of two sequences, and at least the time to launch 36 layers."""
+    idle, busy, slow = (
+        generate(server(host=host), [10] * 2, [20] * 2)
+        for host in (NO_HOST, DecodeHost(gap_s=0.5, sequence_s=0.25, layer_s=0), DecodeHost(gap_s=0, sequence_s=0, layer_s=1))
+    )
+    assert busy[1].busy_s - idle[1].busy_s == pytest.approx(19 * (0.5 + 2 * 0.25))
+    assert slow[1].busy_s == pytest.approx(19 * SPEC.layers)
 
 
 def test_equal_responses_run_in_waves() -> None:

@@ -172,13 +172,21 @@ def test_one_device_by_hand() -> None:
     layers = m.layers * (2 * (m.layer_params() - 2 * m.hidden - 2 * m.head_dim) * tokens + 32 * 2 * m.heads * m.head_dim * 1024**2)
     head = 2 * m.hidden * m.vocab * tokens
     update = m.params() * 30 / A100.hbm
-    assert line.by_task_s["actor_training"] == pytest.approx((4 * layers + 3 * head) / A100.flops + update, rel=1e-6)
-    assert line.by_task_s["reference_inference"] == pytest.approx((layers + head) / A100.flops, rel=1e-6)
+    q, kv = m.heads * m.head_dim, m.kv_heads * m.head_dim
+    moved = m.layers * tokens * (10 * m.hidden + 3 * m.intermediate + 2 * (q + kv)) * 2 / A100.hbm
+    forward, launching = layers / A100.flops + moved, 8 * m.layers * setting.engine.launch_layer_s
+    assert forward < launching and 2 * launching < 3 * forward, "the host is slower forward, the device backward"
+    trained = launching + 3 * forward + 3 * head / A100.flops + 44 * m.vocab * tokens / A100.hbm + update
+    assert line.by_task_s["actor_training"] == pytest.approx(trained, rel=1e-6)
+    inferred = launching + head / A100.flops + 30 * m.vocab * tokens / A100.hbm
+    assert line.by_task_s["reference_inference"] == pytest.approx(inferred, rel=1e-6)
     cache, weights = m.layers * 2 * m.kv_heads * m.head_dim * 2, (m.layers * m.layer_params() + m.vocab * m.hidden) * 2
-    decode = sum((weights + 32 * context * cache) / A100.hbm for context in range(513, 1024))
+    host = setting.engine.rollout.host
+    decode = sum((weights + 32 * context * cache) / A100.hbm + host.gap_s + 32 * host.sequence_s for context in range(513, 1024))
     prefill = line.by_task_s["rollout"] - decode
     computed = (m.layers * (2 * (m.layer_params() - 2 * m.hidden - 2 * m.head_dim) * 32 * 512 + 32 * 2 * m.heads * m.head_dim * 512**2)
                 + 2 * m.hidden * m.vocab * 32) / A100.flops
+    computed += m.layers * 32 * 512 * (10 * m.hidden + 3 * m.intermediate + 2 * (q + kv)) * 2 / A100.hbm
     assert prefill == pytest.approx(computed, rel=0.2), "two chunks of 8192 tokens; the first half decodes beside the second"
     assert line.by_task_s["weight_update"] == pytest.approx(m.params() * 2 / A100.hbm, rel=1e-6)
 
