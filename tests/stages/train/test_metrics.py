@@ -52,6 +52,12 @@ def test_tasks_sum_to_the_iteration(step, plan) -> None:  # type: ignore[no-unty
     assert found.memory_peak_bytes == 2**29
 
 
+def test_scoring_beside_the_rollout_is_not_taken_from_it(step, plan) -> None:  # type: ignore[no-untyped-def]
+    """Responses are scored as they arrive: scoring may last as long as the rollout. The busiest server counts for itself."""
+    found = iteration(replace(step, score_seconds=5.0), plan).by_task_s
+    assert (found["rollout"], found["reward"]) == (2.0, 1.0)
+
+
 def test_replicas_are_in_the_plans_order(step, plan) -> None:  # type: ignore[no-untyped-def]
     found = iteration(step, plan).replicas
     assert [r.sequences for r in found["actor_training"]] == [88, 40]

@@ -15,7 +15,7 @@ from artifacts.store import open_store
 from artifacts.throughput import Throughput
 from tests.stages.train.launch import SHORT, run, start
 from tests.stages.train.requests import write_request
-from tests.stages.train.support import deployment, grpo_plan, job, ppo_plan, topology
+from tests.stages.train.support import deployment, grpo_plan, job, topology
 
 
 @pytest.mark.engine
@@ -58,17 +58,6 @@ def test_a_plan_is_trained_as_it_stands(tmp_path: Path) -> None:
     untrained = AutoModelForCausalLM.from_pretrained(next((tmp_path / "work" / "models").iterdir()))
     still = [name for (name, a), b in zip(trained.named_parameters(), untrained.parameters(), strict=True) if a.float().equal(b.bfloat16().float())]
     assert not still, "every weight of both stages has moved"
-
-
-@pytest.mark.engine
-def test_ppo_with_the_critic_in_a_group_of_its_own(tmp_path: Path) -> None:
-    tiny, fleet = job("tiny-ppo", *SHORT), topology(1, 1)
-    plan = ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"])
-    status, events = run(write_request(tmp_path, tiny, fleet, plan))
-    assert status == 0, (tmp_path / "stderr.txt").read_text()[-3000:]
-    assert {"critic_inference", "critic_training"} <= set(events[-1]["summary"]["by_task"])
-    log = Throughput.from_jsonl((tmp_path / "work" / "throughput.jsonl").read_bytes(), where="log")
-    assert [r.sequences for r in log.iterations[-1].replicas["critic_training"]] == [32]
 
 
 @pytest.mark.engine

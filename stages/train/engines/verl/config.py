@@ -10,6 +10,7 @@ from typing import Any
 from artifacts.job import Job
 from artifacts.plan import Plan, Strategy, pipeline_layout
 from stages.train.engines.verl.config_rollout import Server, Value, rollout_keys
+from stages.train.engines.verl.platforms import CPU, Platform
 from stages.train.engines.verl.score import __file__ as SCORE_FILE
 
 CONFIG_NAME = "ppo_megatron_trainer"
@@ -30,7 +31,7 @@ class Paths:
     resume: Path | None = None
 
 
-def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf") -> dict[str, Value]:
+def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf", platform: Platform = CPU) -> dict[str, Value]:
     """verl's keys and their values, for a rollout by ``server``. A key that verl's defaults do not hold starts with ``+``."""
     actor, reference = plan.tasks["actor_training"], plan.tasks["reference_inference"]
     batch, model = job.batch, str(paths.model)
@@ -42,22 +43,22 @@ def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf") -> d
         "data.max_response_length": job.response_tokens.max,
         "data.dataloader_num_workers": 0,
         "data.seed": job.seed,
-        **_model("actor_rollout_ref.model", model),
-        **_megatron(_ACTOR, actor, job),
+        **_model("actor_rollout_ref.model", model, platform),
+        **_trained(_ACTOR, actor, job, platform),
         f"{_ACTOR}.ppo_mini_batch_size": batch.mini_batch_prompts or batch.prompts,
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": _nominal_micro(actor, job),
         f"{_ACTOR}.ppo_epochs": batch.epochs,
         f"{_ACTOR}.use_torch_compile": False,
         f"{_ACTOR}.use_kl_loss": True,
         f"{_ACTOR}.kl_loss_coef": job.kl.coefficient,
-        f"{_REF}.megatron.sequence_parallel": False,
+        **_reference(reference, actor, job, platform),
         f"{_REF}.log_prob_micro_batch_size_per_gpu": reference.micro_batch_sequences,
-        **rollout_keys(job, plan, server=server, router=str(paths.router)),
+        **rollout_keys(job, plan, server=server, router=str(paths.router), platform=platform),
         "reward.num_workers": 0,
         "reward.custom_reward_function.path": SCORE_FILE,
         "algorithm.adv_estimator": "gae" if job.algorithm == "ppo" else "grpo",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        "trainer.device": "cpu",
+        "trainer.device": platform.device,
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": len(actor.ranks),
         "trainer.total_training_steps": job.iterations,
@@ -73,8 +74,8 @@ def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf") -> d
         critic = plan.tasks["critic_training"]
         keys |= {
             "critic.enable": True,
-            **_model("critic.model", model),
-            **_megatron("critic", critic, job),
+            **_model("critic.model", model, platform),
+            **_trained("critic", critic, job, platform),
             "critic.ppo_micro_batch_size_per_gpu": critic.micro_batch_sequences,
         }
     return keys
@@ -106,35 +107,64 @@ def validate(config: Any, plan: Plan) -> Any:
     return config
 
 
-def _model(prefix: str, path: str) -> dict[str, Value]:
+def _model(prefix: str, path: str, platform: Platform) -> dict[str, Value]:
     return {
         f"{prefix}.path": path,
-        f"{prefix}.use_remove_padding": False,
-        f"{prefix}.enable_gradient_checkpointing": False,
+        f"{prefix}.use_remove_padding": platform.remove_padding,
+        f"{prefix}.enable_gradient_checkpointing": False,  # FSDP's; Megatron recomputes by settings of its own
         f"+{prefix}.override_config.attn_implementation": "sdpa",
     }
 
 
-def _megatron(prefix: str, strategy: Strategy, job: Job) -> dict[str, Value]:
+def _trained(prefix: str, strategy: Strategy, job: Job, platform: Platform) -> dict[str, Value]:
     engine, optimizer = f"{prefix}.megatron", f"{prefix}.optim"
     keys: dict[str, Value] = {
-        f"{engine}.tensor_model_parallel_size": strategy.tp,
-        f"{engine}.pipeline_model_parallel_size": strategy.pp,
-        f"{engine}.sequence_parallel": False,
-        f"{engine}.use_remove_padding": False,
+        **_degrees(engine, strategy, platform),
+        f"{engine}.use_remove_padding": platform.remove_padding,
         f"{engine}.vanilla_mbridge": True,
         f"{engine}.dtype": "bfloat16",
         f"{engine}.seed": job.seed,
+        f"{engine}.param_offload": job.engine.offload,
+        f"{engine}.optimizer_offload": job.engine.offload,
         f"{engine}.dist_ckpt_optim_fully_reshardable": True,
         f"{prefix}.checkpoint.save_contents": _SAVED,
         f"{prefix}.checkpoint.load_contents": _SAVED,
-        f"{engine}.override_transformer_config.attention_backend": "local",
         f"{optimizer}.lr": job.optimizer.learning_rate,
         f"{optimizer}.weight_decay": job.optimizer.weight_decay,
         f"{optimizer}.clip_grad": job.optimizer.clip_grad,
     }
+    known = ("attention_backend", "recompute_granularity", "recompute_method", "recompute_num_layers")  # to verl's defaults
+    for name, value in _transformer(strategy, job, platform).items():
+        keys[f"{'' if name in known else '+'}{engine}.override_transformer_config.{name}"] = value
+    return keys
+
+
+def _reference(strategy: Strategy, actor: Strategy, job: Job, platform: Platform) -> dict[str, Value]:
+    """verl gives the reference what the actor has, unless told otherwise."""
+    engine = f"{_REF}.megatron"
+    keys = _degrees(engine, strategy, platform)
+    if strategy.layers != actor.layers:
+        keys[f"{engine}.override_transformer_config"] = _transformer(strategy, job, platform)
+    return keys
+
+
+def _degrees(engine: str, strategy: Strategy, platform: Platform) -> dict[str, Value]:
+    return {
+        f"{engine}.tensor_model_parallel_size": strategy.tp,
+        f"{engine}.pipeline_model_parallel_size": strategy.pp,
+        f"{engine}.sequence_parallel": platform.sequence_parallel and strategy.tp > 1,
+    }
+
+
+def _transformer(strategy: Strategy, job: Job, platform: Platform) -> dict[str, str | int]:
+    """Settings of Megatron's layers: attention, recomputation as the job asks, and which stage holds which layers."""
+    keys: dict[str, str | int] = {"attention_backend": platform.attention}
+    if job.engine.recompute == "full":
+        keys |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    elif job.engine.recompute == "selective":
+        keys["recompute_granularity"] = "selective"
     if strategy.pp > 1:
-        keys[f"+{engine}.override_transformer_config.pipeline_model_parallel_layout"] = pipeline_layout(strategy.layers)
+        keys["pipeline_model_parallel_layout"] = pipeline_layout(strategy.layers)
     return keys
 
 
@@ -154,6 +184,8 @@ def _literal(value: Value) -> str:
         if not math.isfinite(value):
             raise ValueError(f"{value} is no configuration value")
         return repr(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{_literal(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_literal, value)) + "]"
     if isinstance(value, str):

@@ -23,7 +23,7 @@ TASK_OF_TIMER = {
     "update_weights": "weight_update",
     "save_checkpoint": "checkpoint",
 }
-"""verl's timers of one step (``timing_s/…``) → our tasks. ``gen`` spans rollout and the rule reward, which overlap."""
+"""verl's timers of one step (``timing_s/…``) → our tasks. ``gen`` spans rollout and the rule reward; where these overlap it is rollout."""
 
 METRIC = {
     "loss": ("actor/loss", "actor/actor/pg_loss", "actor/pg_loss"),
@@ -53,8 +53,9 @@ def iteration(step: Step, plan: Plan) -> Iteration:
         by_task["other"] = max(0.0, total - sum(by_task.values()))
         by_task["rollout"] = max(work["seconds"] for work in step.rollout_work)
     else:
-        by_task["reward"] = min(step.score_seconds, by_task["rollout"])
-        by_task["rollout"] -= by_task["reward"]
+        both, busy = by_task["rollout"], max((work["seconds"] for work in step.rollout_work), default=0.0)
+        by_task["rollout"] = min(both, max(both - step.score_seconds, busy))
+        by_task["reward"] = both - by_task["rollout"]
         by_task["other"] = max(0.0, total - sum(by_task.values()))
     figures: dict[str, Any] = {name: _first(step.metrics, keys) for name, keys in METRIC.items()}
     for name in ("loss", "grad_norm"):

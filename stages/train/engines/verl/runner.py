@@ -24,6 +24,7 @@ from stages.train.engines.verl.config_rollout import Server
 from stages.train.engines.verl.environment import environment
 from stages.train.engines.verl.failures import crashed
 from stages.train.engines.verl.modes import mode_of
+from stages.train.engines.verl.platforms import platform_of
 from stages.train.engines.verl.ranks import seats
 from stages.train.toy_model import build_toy_model
 
@@ -79,7 +80,7 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     from stages.train.engines.verl.trainer import TRAINERS, Orders, Step
 
     configure_verl_logging()
-    keys = verl_config.overrides(run.job, run.plan, paths, server=_server(run))
+    keys = verl_config.overrides(run.job, run.plan, paths, server=_server(run), platform=platform_of(_vendors(run)))
     config = verl_config.validate(verl_config.compose(keys), run.plan)
     config.transfer_queue.enable = True
     differences: list[float] = []
@@ -139,8 +140,12 @@ def _check_prompts(run: Run, prompts: Prompts, model: Path) -> None:
 
 def _server(run: Run) -> Server:
     """The rollout server the job has on the plan's devices."""
+    return resolve_engine(run.job.engine, _vendors(run)).rollout_server
+
+
+def _vendors(run: Run) -> set[str]:
     used = {device for group in run.plan.groups for device in group.devices}
-    return resolve_engine(run.job.engine, {d.vendor for d in run.topology.devices if d.id in used}).rollout_server
+    return {d.vendor for d in run.topology.devices if d.id in used}
 
 
 def _replica_of_server(run: Run) -> list[int]:
