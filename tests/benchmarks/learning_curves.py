@@ -38,7 +38,7 @@ def main() -> None:
         tiny = job("tiny-grpo", f"iterations={arguments.iterations}", f"seed={seed}", "checkpoint_every=0")
         for name, (fleet, plan) in placements(tiny).items():
             with tempfile.TemporaryDirectory() as folder:
-                log = trained(write_request(Path(folder), tiny, fleet, plan))
+                log = trained(write_request(Path(folder), tiny, fleet, plan), timeout_s=3600)
             curves[f"{name}, seed {seed}"] = [line.reward_mean or 0.0 for line in log.iterations]
             print(f"{name}, seed {seed}: " + " ".join(f"{reward:.3f}" for reward in curves[f"{name}, seed {seed}"]), flush=True)
     print(f"\n| placement | first {WINDOW} | last {WINDOW} |\n|---|---|---|")

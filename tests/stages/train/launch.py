@@ -21,17 +21,17 @@ def start(request: Path) -> subprocess.Popen[str]:
                             stderr=(request.parent / "stderr.txt").open("w"))
 
 
-def run(request: Path) -> tuple[int, list[dict[str, Any]]]:
+def run(request: Path, *, timeout_s: float = 540) -> tuple[int, list[dict[str, Any]]]:
     process = start(request)
     try:
-        out, _ = process.communicate(timeout=540)
+        out, _ = process.communicate(timeout=timeout_s)
     finally:
         process.kill()
     return process.returncode, [json.loads(line) for line in out.splitlines()]
 
 
-def trained(request: Path) -> Throughput:
+def trained(request: Path, *, timeout_s: float = 540) -> Throughput:
     """Run to the end; the log it leaves."""
-    status, events = run(request)
+    status, events = run(request, timeout_s=timeout_s)
     assert status == 0, f"{events[-1]}\n{(request.parent / 'stderr.txt').read_text()[-3000:]}"
     return Throughput.from_jsonl((request.parent / "work" / "throughput.jsonl").read_bytes(), where="log")

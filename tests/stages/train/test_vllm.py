@@ -49,9 +49,9 @@ def test_grpo_on_the_actors_devices(tmp_path: Path) -> None:
 
 
 def test_ppo_with_rollout_and_critic_in_groups_of_their_own(tmp_path: Path) -> None:
-    """Two engines with unequal shares on a machine of their own; the critic in two shards on another."""
-    tiny, fleet = job("tiny-ppo", *VLLM), topology(1, 2, 2)
-    plan = rollout_apart(ppo_plan(tiny, fleet, ["m0-d0"], ["m2-d1", "m2-d0"], critic={"tp": 2}), ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])
+    """Two engines with unequal shares on a machine of their own; the critic on another."""
+    tiny, fleet = job("tiny-ppo", *VLLM), topology(1, 2, 1)
+    plan = rollout_apart(ppo_plan(tiny, fleet, ["m0-d0"], ["m2-d0"]), ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])
     log = trained(write_request(tmp_path, tiny, fleet, plan))
     check(log, "critic_inference", "critic_training")
     assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[24, 8]] * 3
