@@ -74,6 +74,8 @@ def test_run_until_schedule_and_again(tmp_path: Path) -> None:
     (("run", "--job", TINY, "--store", "gopher://x"), 2, "gopher"),
     (("run", "--job", JOB, "--cluster", PAIR, "--until", "schedule", "--set", "constraints.forbid_regions=[here]", "--budget", "lots"), 2, "budget 'lots'"),
     (("report",), 2, "no validated run"),
+    (("lab", "up", "nowhere.yaml"), 2, "cannot read nowhere.yaml"),
+    (("profile", "--cluster", "lab", "--out", "out"), 2, "no lab is up here"),
 ])
 def test_bad_input_is_one_line_and_its_own_exit_status(tmp_path: Path, arguments: tuple[object, ...], status: int, says: str) -> None:
     done = hetrl(tmp_path, *arguments)
