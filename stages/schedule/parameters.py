@@ -8,7 +8,7 @@ from pydantic import Field
 
 from artifacts.base import Name, Strict
 
-DEFAULT_EVALUATIONS = 4000
+DEFAULT_EVALUATIONS = 20_000
 
 SolverName = Literal["auto", "sha-ea", "exact", "ilp", "verl", "streamrl", "deap", "random"]
 

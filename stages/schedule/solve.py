@@ -12,7 +12,7 @@ from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.search import FrontPoint, Search
 from artifacts.topology import Topology
-from stages.schedule.cost.iteration import PlanPrice, make_ready
+from stages.schedule.cost.iteration import PlanPrice
 from stages.schedule.diagnose import why_nothing_fits
 from stages.schedule.documents import draft_of_plan, plan_document, prediction_document, search_document
 from stages.schedule.frontier import cheapest_fleets, frontier
@@ -116,7 +116,7 @@ def _run(problem: Problem, parameters: ScheduleParameters, warm: Sequence[Plan],
     name, solver = solver_named(parameters.solver)
     seconds = None if parameters.seconds is None else parameters.seconds * share
     evaluations = max(1, int(parameters.evaluations * share))
-    make_ready(problem)
+    solver.ready(problem)
     evaluator = Evaluator(solver.sees(problem), Budget(evaluations=evaluations, seconds=seconds), on_progress=on_progress)
     starts = [d for d in (draft_of_plan(evaluator.problem, p) for p in warm) if d is not None]
     interrupted = False

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stages.schedule.cost.iteration import make_ready
 from stages.schedule.draft import Draft
 from stages.schedule.exact.solver import exact
 from stages.schedule.problem import Problem
+from stages.schedule.search.auto.solver import auto, ready
 from stages.schedule.search.baselines.plain_ea import deap
 from stages.schedule.search.baselines.streamrl import streamrl
 from stages.schedule.search.baselines.verl import verl
@@ -22,14 +24,16 @@ from stages.schedule.variant import evenly
 class Solver:
     """``run`` searches (evaluator, seed, earlier plans as starts). ``sees``: the problem as its method knows it.
 
-    ``baseline``: its plan is left as the method made it; devices it leaves idle are not put to use afterwards. ``counts``: it keeps
-    constraints.max_devices by itself; any other is given parts of the fleet that are no larger.
+    ``ready``: compiles or loads what it runs on, before its clock starts. ``baseline``: its plan is left as the method made it; devices it
+    leaves idle are not put to use afterwards. ``counts``: it keeps constraints.max_devices by itself; any other is given parts of the fleet
+    that are no larger.
     """
 
     run: Callable[[Evaluator, int, Sequence[Draft]], SearchReport]
     sees: Callable[[Problem], Problem] = lambda problem: problem
     baseline: bool = False
     counts: bool = False
+    ready: Callable[[Problem], None] = make_ready
 
     def search(self, evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -> SearchReport:
         """Run within constraints.max_devices."""
@@ -37,6 +41,7 @@ class Solver:
 
 
 SOLVERS: dict[str, Solver] = {
+    "auto": Solver(lambda evaluator, seed, warm: auto(evaluator, seed=seed, warm=warm), ready=ready),
     "sha-ea": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm), counts=True),
     "exact": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm, branching=True), counts=True),
     "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm, branching=False), counts=True),
@@ -45,10 +50,8 @@ SOLVERS: dict[str, Solver] = {
     "deap": Solver(lambda evaluator, seed, warm: deap(evaluator, seed=seed), baseline=True),
     "random": Solver(lambda evaluator, seed, warm: random_search(evaluator, seed=seed), baseline=True),
 }
-DEFAULT = "sha-ea"
 
 
 def solver_named(name: str) -> tuple[str, Solver]:
-    """The solver a request names, and its own name (``auto`` is the default one)."""
-    own = DEFAULT if name == "auto" else name
-    return own, SOLVERS[own]
+    """The solver a request names, and its own name."""
+    return name, SOLVERS[name]

@@ -96,7 +96,12 @@ class Evaluator:
 
     def _count(self) -> None:
         self.evaluations += 1
-        if self.evaluations % 20 == 0 and self.seconds - self._reported > 0.5:
+        if self.evaluations % 20 == 0:
+            self.report()
+
+    def report(self) -> None:
+        """Tell how far the search is, twice a second at most; the listener may raise, which ends the search."""
+        if self.seconds - self._reported > 0.5:
             self._reported = self.seconds
             in_seconds = self.budget.seconds is not None
             self.on_progress(

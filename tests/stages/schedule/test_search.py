@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise, permutations
 
 import pytest
@@ -15,6 +16,7 @@ from stages.schedule.draft import Draft
 from stages.schedule.legality import broken_rules
 from stages.schedule.parameters import ScheduleParameters
 from stages.schedule.problem import build_problem
+from stages.schedule.search.auto.solver import auto, ready
 from stages.schedule.search.evaluator import Budget, Evaluator
 from stages.schedule.search.nested_halving import halving, sha_ea
 from stages.schedule.search.space import cuts, draft_group, groupings
@@ -24,38 +26,41 @@ from tests.stages.schedule.builders import A100, CPU, L4, L40S, SLOW_CPU, Kind, 
 MIXED = topology([(A100, 4), (L40S, 4), (L4, 4)], regions=["west", "west", "east"])
 
 
-def search(work: Job, fleet: Topology, *, solver: str = "sha-ea", evaluations: int = 300, seed: int = 0) -> object:
+def search(work: Job, fleet: Topology, *, solver: str = "auto", evaluations: int = 300, seed: int = 0) -> object:
     return solve(work, fleet, parameters=ScheduleParameters(solver=solver, evaluations=evaluations, seed=seed))  # type: ignore[arg-type]
 
 
-def test_the_same_seed_gives_the_same_plan() -> None:
-    first, second = (search(big_job("Qwen3-1.7B"), MIXED, seed=3) for _ in range(2))
+@pytest.mark.parametrize(("solver", "evaluations"), [("auto", 3000), ("sha-ea", 300)])
+def test_the_same_seed_gives_the_same_plan(solver: str, evaluations: int) -> None:
+    first, second = (search(big_job("Qwen3-1.7B"), MIXED, solver=solver, evaluations=evaluations, seed=3) for _ in range(2))
     assert first.plan == second.plan and first.prediction == second.prediction  # type: ignore[attr-defined]
     assert first.search.identity() == second.search.identity()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("solver", ["auto", "sha-ea"])
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
-def test_the_search_beats_luck_at_equal_evaluations(algorithm: str) -> None:
+def test_the_search_beats_luck_at_equal_evaluations(algorithm: str, solver: str) -> None:
     work = big_job("Qwen3-4B", algorithm=algorithm)
-    found = search(work, MIXED, evaluations=400).prediction.iteration_time_s  # type: ignore[attr-defined]
+    found = search(work, MIXED, solver=solver, evaluations=400).prediction.iteration_time_s  # type: ignore[attr-defined]
     lucky = search(work, MIXED, solver="random", evaluations=400).prediction.iteration_time_s  # type: ignore[attr-defined]
     assert found < 0.95 * lucky
 
 
 def test_more_evaluations_never_end_worse_within_one_run() -> None:
-    points = search(big_job("Qwen3-1.7B"), MIXED).search.trajectory  # type: ignore[attr-defined]
+    points = search(big_job("Qwen3-1.7B"), MIXED, evaluations=5000).search.trajectory  # type: ignore[attr-defined]
     assert len(points) > 2
     assert all(a.cost_s > b.cost_s and a.evaluations <= b.evaluations for a, b in pairwise(points))
 
 
+@pytest.mark.parametrize("solver", ["auto", "sha-ea"])
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 @pytest.mark.parametrize("kinds", [[(CPU, 1), (SLOW_CPU, 1)], [(CPU, 2), (SLOW_CPU, 1)], [(CPU, 1), (SLOW_CPU, 1), (Kind("third", 1e10, 4e9, 2**33, "cpu"), 1)]])
-def test_tiny_instances_are_solved_as_by_trying_everything(kinds: list[tuple[Kind, int]], algorithm: str) -> None:
+def test_tiny_instances_are_solved_as_by_trying_everything(kinds: list[tuple[Kind, int]], algorithm: str, solver: str) -> None:
     """All groupings, all ordered choices of devices, all cuts and micro-batches: the search finds the best of them."""
     work, fleet = job("tiny-qwen3", algorithm=algorithm, micro=2), topology(kinds)
     evaluator = Evaluator(build_problem(work, fleet), Budget(10**9))
     best = min(price.cost for draft in _everything(evaluator) if (price := evaluator.plan(draft)) is not None)
-    found = search(work, fleet, evaluations=3000).prediction.iteration_time_s  # type: ignore[attr-defined]
+    found = search(work, fleet, solver=solver, evaluations=3000).prediction.iteration_time_s  # type: ignore[attr-defined]
     assert found == pytest.approx(best, rel=1e-9)
 
 
@@ -80,9 +85,9 @@ def _everything(evaluator: Evaluator) -> list[Draft]:
 fleets = st.lists(st.tuples(st.sampled_from([A100, L40S, L4]), st.integers(1, 3)), min_size=1, max_size=4)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=18, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fleets, st.sampled_from(["Qwen3-0.6B", "Qwen3-1.7B"]), st.sampled_from(["ppo", "grpo"]), st.sampled_from(["sync", "async"]),
-       st.integers(1, 24), st.sampled_from(["sha-ea", "random"]), st.booleans())
+       st.integers(1, 24), st.sampled_from(["auto", "sha-ea", "random"]), st.booleans())
 def test_plans_are_always_legal(machines: list[tuple[Kind, int]], model: str, algorithm: str, mode: str, prompts: int, solver: str, offload: bool) -> None:
     """Whatever the fleet and the job: a plan that breaks no rule, or a refusal that names what is broken."""
     work = big_job(model, algorithm=algorithm, mode=mode, prompts=prompts, engine=Engine(recompute="full", offload=offload))
@@ -126,7 +131,10 @@ def test_halving_gives_one_arm_everything_and_the_better_half_twice_as_much() ->
     assert halving([], 10, run=run, cost=lambda a: 0, left=lambda: 1) == []
 
 
-def test_a_budget_of_seconds_is_kept() -> None:
-    evaluator = Evaluator(build_problem(big_job("Qwen3-4B"), MIXED), Budget(10**9, seconds=1.0))
-    sha_ea(evaluator, seed=0)
+@pytest.mark.parametrize("run", [auto, sha_ea])
+def test_a_budget_of_seconds_is_kept(run: Callable[..., object]) -> None:
+    problem = build_problem(big_job("Qwen3-4B"), MIXED)
+    ready(problem)
+    evaluator = Evaluator(problem, Budget(10**9, seconds=1.0))
+    run(evaluator, seed=0)
     assert evaluator.left() <= 0 and evaluator.evaluations < 10**6 and evaluator.best is not None

@@ -49,7 +49,7 @@ def test_a_plan_is_written_with_its_price_its_history_and_a_report(tmp_path: Pat
     ref = VersionRef(stage="schedule", version="v1")
     plan, prediction, search = store.read(ref, Plan), store.read(ref, Prediction), store.read(ref, Search)
     assert prediction.plan == plan.identity()
-    assert (search.solver, search.status, search.seed) == ("sha-ea", "feasible", 1)
+    assert (search.solver, search.status, search.seed) == ("auto", "feasible", 1)
     summary = outcome.summary
     assert summary["feasible"] is True and summary["iteration_time_s"] == prediction.iteration_time_s
     assert summary["gap"] == pytest.approx(prediction.iteration_time_s / prediction.bound_s - 1)

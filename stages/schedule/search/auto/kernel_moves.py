@@ -1,0 +1,328 @@
+"""Moves of the local search: other order, other devices, other cut, other tasks. Each says which groups it touched, as bits; 0: none.
+
+What a move leaves need not fit: the group's cut is then chosen anew.
+"""
+
+from __future__ import annotations
+
+from stages.schedule.cost.kernel.jit import copy, inner
+from stages.schedule.search.auto.arrays import (
+    COLUMN,
+    DEGREES,
+    DP,
+    FIRST,
+    FIXED_DP,
+    FIXED_PP,
+    HOLDER,
+    KIND,
+    LAYERS,
+    LEGAL,
+    MACHINE,
+    MICRO,
+    MINI_BATCH,
+    MOST_MICRO,
+    PP,
+    ROLLOUTS,
+    SHARDS,
+    SIZE,
+    TP,
+    Ints,
+    Rules,
+    State,
+    Words,
+)
+from stages.schedule.search.auto.kernel_plan import below, fits, keep_group, mask_at, uniform
+
+TRIES = 8
+
+
+@inner
+def any_group(st: State, random: Words) -> int:
+    """A group that runs something."""
+    g = below(random, len(st.meta) - 1)
+    while st.meta[g, SIZE] == 0:
+        g = below(random, len(st.meta) - 1)
+    return g
+
+
+@inner
+def chunk(random: Words, unit: int) -> int:
+    """How many devices move at once."""
+    way = below(random, 6)
+    return 1 if way == 0 else 2 if way == 1 else 4 if way == 2 else 8 if way == 3 else max(unit, 1)
+
+
+@inner
+def largest_dp(rl: Rules, most: int) -> int:
+    dp = min(most, len(rl.dps) - 1)
+    while dp > 0 and not rl.dps[dp]:
+        dp -= 1
+    return dp
+
+
+@inner
+def fit_cut(rl: Rules, mask: int, cut: Ints) -> None:
+    """As many replicas of the cut's shape as the group's devices allow."""
+    shape = max(1, cut[PP] * cut[TP])
+    if rl.masks[mask, LAYERS] and not rl.masks[mask, FIXED_DP]:
+        cut[DP] = largest_dp(rl, min(cut[SIZE] // shape, rl.misc[MINI_BATCH]))
+    fit_shards(rl, mask, cut)
+
+
+@inner
+def fit_shards(rl: Rules, mask: int, cut: Ints) -> None:
+    """The largest degree of rollout up to the present one that divides the ranks."""
+    if rl.masks[mask, ROLLOUTS] and rl.masks[mask, LAYERS]:
+        ranks, best = cut[DP] * cut[PP] * cut[TP], 0
+        for x in range(rl.masks[-1, DEGREES]):
+            if ranks % rl.masks[-1, FIRST + x] == 0 and (rl.masks[-1, FIRST + x] <= cut[SHARDS] or best == 0):
+                best = rl.masks[-1, FIRST + x]
+        cut[SHARDS] = best
+    elif not rl.masks[mask, ROLLOUTS]:
+        cut[SHARDS] = 0
+
+
+@inner
+def reorder(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
+    """Two devices of a group change places, or a run of them turns round or moves elsewhere."""
+    g = any_group(st, random)
+    n = st.meta[g, SIZE]
+    if n < 2:
+        return 0
+    for _ in range(TRIES):
+        i, j = below(random, n), below(random, n)
+        if i > j:
+            i, j = j, i
+        x, y = st.order[g, i], st.order[g, j]
+        if rl.devices[MACHINE, x] != rl.devices[MACHINE, y]:
+            keep_group(st, saved, g)
+            way = below(random, 4)
+            if way == 0:
+                st.order[g, i], st.order[g, j] = y, x
+            elif way == 1:
+                while i < j:
+                    st.order[g, i], st.order[g, j] = st.order[g, j], st.order[g, i]
+                    i += 1
+                    j -= 1
+            elif way == 2:
+                shift_run(st.order[g], i, min(chunk(random, st.meta[g, TP]), j - i), j)
+            else:
+                swap_runs(st.order[g], i, j, min(chunk(random, st.meta[g, TP]), min(j - i, n - j)))
+            return 1 << g
+    return 0
+
+
+@inner
+def shift_run(order: Ints, start: int, length: int, end: int) -> None:
+    """The ``length`` entries from ``start`` on go behind the one at ``end``."""
+    for _ in range(length):
+        first = order[start]
+        for x in range(start, end):
+            order[x] = order[x + 1]
+        order[end] = first
+
+
+@inner
+def swap_runs(order: Ints, i: int, j: int, length: int) -> None:
+    for x in range(length):
+        order[i + x], order[j + x] = order[j + x], order[i + x]
+
+
+@inner
+def gather(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
+    """All devices of a machine in a group move to another place in its order, together."""
+    g = any_group(st, random)
+    n = st.meta[g, SIZE]
+    home = rl.devices[MACHINE, st.order[g, below(random, n)]]
+    keep_group(st, saved, g)
+    mine, rest, m, r = scratch[0], scratch[1], 0, 0
+    for x in range(n):
+        d = st.order[g, x]
+        if rl.devices[MACHINE, d] == home:
+            mine[m] = d
+            m += 1
+        else:
+            rest[r] = d
+            r += 1
+    if r == 0:
+        return 0
+    at = below(random, r + 1)
+    for x in range(n):
+        st.order[g, x] = rest[x] if x < at else mine[x - at] if x < at + m else rest[x - m]
+    return 1 << g
+
+
+@inner
+def exchange(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
+    """Devices of one machine in a group against those of another machine in another group, or idle."""
+    last = len(st.meta) - 1
+    g = any_group(st, random)
+    for _ in range(TRIES):
+        h = below(random, last + 1)
+        if h == g or st.meta[h, SIZE] == 0:
+            continue
+        i, j = below(random, st.meta[g, SIZE]), below(random, st.meta[h, SIZE])
+        out, back = st.order[g, i], st.order[h, j]
+        near = rl.devices[MACHINE, out] == rl.devices[MACHINE, back]
+        if rl.devices[KIND, out] == rl.devices[KIND, back] and (near or uniform(random) < 0.8):
+            continue
+        if not rl.admits[mask_at(st, g), back] or (h < last and not rl.admits[mask_at(st, h), out]):
+            continue
+        keep_group(st, saved, g)
+        keep_group(st, saved, h)
+        left, home, away = chunk(random, st.meta[g, PP] * st.meta[g, TP]), rl.devices[MACHINE, out], rl.devices[MACHINE, back]
+        x = y = 0
+        while left > 0:
+            while x < st.meta[g, SIZE] and rl.devices[MACHINE, st.order[g, (i + x) % st.meta[g, SIZE]]] != home:
+                x += 1
+            while y < st.meta[h, SIZE] and rl.devices[MACHINE, st.order[h, (j + y) % st.meta[h, SIZE]]] != away:
+                y += 1
+            if x >= st.meta[g, SIZE] or y >= st.meta[h, SIZE]:
+                break
+            p, q = (i + x) % st.meta[g, SIZE], (j + y) % st.meta[h, SIZE]
+            st.order[g, p], st.order[h, q] = st.order[h, q], st.order[g, p]
+            x += 1
+            y += 1
+            left -= 1
+        return 1 << g | 1 << h
+    return 0
+
+
+@inner
+def take_out(rl: Rules, st: State, scratch: Ints, group: int, first: int, most: int, together: bool) -> int:
+    """Up to ``most`` devices from place ``first`` on into scratch row 0; ``together``: of one machine only. How many."""
+    taken, n, kept = scratch[0], 0, 0
+    home = rl.devices[MACHINE, st.order[group, first]]
+    size = st.meta[group, SIZE]
+    rest = scratch[1]
+    for x in range(size):
+        at = (first + x) % size
+        d = st.order[group, at]
+        scratch[2][at] = 0
+        if n < most and (not together or rl.devices[MACHINE, d] == home):
+            taken[n] = d
+            n += 1
+            scratch[2][at] = 1
+    for x in range(size):
+        if scratch[2][x] == 0:
+            rest[kept] = st.order[group, x]
+            kept += 1
+    for x in range(kept):
+        st.order[group, x] = rest[x]
+    st.meta[group, SIZE] = kept
+    return n
+
+
+@inner
+def put_in(rl: Rules, st: State, scratch: Ints, group: int, count: int, random: Words) -> None:
+    """Devices of scratch row 0 into a group: behind the last of their machine or their kind, or anywhere."""
+    new, size = scratch[0], st.meta[group, SIZE]
+    at, way = size, below(random, 3)
+    if way == 2:
+        at = below(random, size + 1)
+    else:
+        for x in range(size):
+            d = st.order[group, x]
+            if rl.devices[MACHINE, d] == rl.devices[MACHINE, new[0]] or (way == 1 and rl.devices[KIND, d] == rl.devices[KIND, new[0]]):
+                at = x + 1
+    for x in range(size - 1, at - 1, -1):
+        st.order[group, x + count] = st.order[group, x]
+    for x in range(count):
+        st.order[group, at + x] = new[x]
+    st.meta[group, SIZE] = size + count
+
+
+@inner
+def move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
+    """Devices move from a group (or from idling) to another (or to idling); the replicas follow."""
+    last = len(st.meta) - 1
+    for _ in range(TRIES):
+        g, h = below(random, last + 1), below(random, last + 1)
+        if g == h or st.meta[g, SIZE] == 0 or (h < last and st.meta[h, SIZE] == 0):
+            continue
+        first = below(random, st.meta[g, SIZE])
+        if h < last and not rl.admits[mask_at(st, h), st.order[g, first]]:
+            continue
+        unit = st.meta[h, PP] * st.meta[h, TP] if h < last and below(random, 2) else st.meta[g, PP] * st.meta[g, TP] if g < last else 1
+        keep_group(st, saved, g)
+        keep_group(st, saved, h)
+        count = take_out(rl, st, scratch, g, first, chunk(random, unit), True)
+        put_in(rl, st, scratch, h, count, random)
+        if g < last and st.meta[g, SIZE] == 0:
+            keep_group(saved, st, g)
+            keep_group(saved, st, h)
+            return 0
+        for k in (g, h):
+            if k < last:
+                fit_cut(rl, mask_at(st, k), st.meta[k])
+        return 1 << g | 1 << h
+    return 0
+
+
+@inner
+def nudge(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
+    """A small step of a cut: micro-batch, arrangement, rollout's shards, replicas, depth, or shards against depth."""
+    g = any_group(st, random)
+    cut, mask = st.meta[g], mask_at(st, g)
+    keep_group(st, saved, g)
+    way = below(random, 6)
+    if rl.masks[mask, LAYERS] == 0 or way == 0:
+        if rl.masks[mask, ROLLOUTS]:
+            cut[SHARDS] = rl.masks[-1, FIRST + below(random, rl.masks[-1, DEGREES])]
+            fit_shards(rl, mask, cut)
+    elif way == 1:
+        cut[MICRO] = max(1, cut[MICRO] // 2) if below(random, 2) else min(rl.misc[MOST_MICRO], cut[MICRO] * 2)
+    elif way == 2:
+        cut[COLUMN] = 1 - cut[COLUMN]
+    elif way == 3:
+        cut[DP] = largest_dp(rl, cut[DP] - 1)
+        fit_shards(rl, mask, cut)
+    elif way == 4:
+        step = 1 + below(random, 2)
+        cut[PP] = max(1, cut[PP] - step if below(random, 2) else cut[PP] + step)
+        fit_cut(rl, mask, cut)
+    else:
+        tp = rl.masks[mask, FIRST + below(random, rl.masks[mask, DEGREES])]
+        cut[PP] = rl.masks[mask, FIXED_PP] if rl.masks[mask, FIXED_PP] else max(1, cut[PP] * cut[TP] // tp)
+        cut[TP] = tp
+        fit_cut(rl, mask, cut)
+    for c in range(SHARDS + 1):
+        if cut[c] != saved.meta[g, c]:
+            if fits(rl, mask, cut):
+                return 1 << g
+            break
+    keep_group(saved, st, g)
+    return 0
+
+
+@inner
+def regroup(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
+    """A bundle goes to another group, or to one of its own with part of the devices; a group without bundles gives its devices away."""
+    last = len(st.meta) - 1
+    bundle = below(random, last)
+    g, h = st.meta[bundle, HOLDER], below(random, last)
+    if g == h:
+        return 0
+    mask, to = mask_at(st, g), mask_at(st, h)
+    left, more = mask & ~(1 << bundle), to | 1 << bundle
+    if not rl.masks[more, LEGAL] or (left and not rl.masks[left, LEGAL]) or (left == 0 and to == 0):
+        return 0
+    part = st.meta[g, SIZE] if left == 0 else 1 + below(random, st.meta[g, SIZE] - 1) if st.meta[g, SIZE] > 1 else 0
+    if to == 0 and part == 0:
+        return 0
+    keep_group(st, saved, g)
+    keep_group(st, saved, h)
+    if left == 0 or to == 0:
+        part = take_out(rl, st, scratch, g, 0 if below(random, 2) else st.meta[g, SIZE] - part, part, False)
+        put_in(rl, st, scratch, h, part, random)
+    if to == 0:
+        copy(st.meta[g], st.meta[h], SHARDS)
+    st.meta[h, SHARDS] = max(st.meta[h, SHARDS], st.meta[g, SHARDS])
+    st.meta[bundle, HOLDER] = h
+    for x in range(st.meta[h, SIZE]):
+        if not rl.admits[more, st.order[h, x]]:
+            st.meta[bundle, HOLDER] = g
+            keep_group(saved, st, g)
+            keep_group(saved, st, h)
+            return 0
+    return 1 << g | 1 << h

@@ -1,0 +1,220 @@
+"""``auto``: coarse plans of different groupings, then compiled local search from the best of them, halving over these starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+
+from artifacts.search import Arm
+from stages.schedule.cost.iteration import make_ready
+from stages.schedule.cost.kernel.arrays import Ints, Tables
+from stages.schedule.cost.tables import compiled
+from stages.schedule.draft import Draft
+from stages.schedule.problem import Problem
+from stages.schedule.search.auto.arrays import BEST, COUNTS, PRICED, Bench, Rules
+from stages.schedule.search.auto.coarse import Coarse
+from stages.schedule.search.auto.kernel_chain import MOVES, work
+from stages.schedule.search.auto.rules import build_bench, build_rules, copied, draft_of, leave_idle, state_of
+from stages.schedule.search.construct import best_group, device_orders, seeds
+from stages.schedule.search.evaluator import Evaluator
+from stages.schedule.search.evolution import OperatorCount
+from stages.schedule.search.nested_halving import SearchReport
+from stages.schedule.search.space import groupings, size_vectors
+
+COARSE_FRACTION = 0.45
+"""Share of the budget for finding the starts."""
+LEAVES = 6
+MEMORY = 30
+"""Evaluations for each plan that late acceptance remembers."""
+LEAST_SHARE = 500
+"""Evaluations below which a start shows nothing: fewer are tried instead."""
+FIRST_PACE = 2e4
+"""Evaluations a second on one core and 64 devices, before any were counted."""
+SLICE_S = 0.2
+"""Seconds between two looks at the clock and at whether to go on."""
+CHAINS = 8
+"""Machines from which a nearest-neighbour order starts."""
+
+
+@dataclass(eq=False)
+class Leaf:
+    """A start with its search."""
+
+    name: str
+    bench: Bench
+    rounds: int = 0
+
+    @property
+    def cost(self) -> float:
+        return float(self.bench.sums[BEST])
+
+    @property
+    def spent(self) -> float:
+        return float(self.bench.sums[PRICED])
+
+
+def auto(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> SearchReport:
+    """Search until the budget is spent; the evaluator holds the best plan.
+
+    With a budget of evaluations and a seed the result is the same everywhere, whatever the cores.
+    """
+    problem = evaluator.problem
+    tables, rules = compiled(problem).tables, build_rules(problem, orders_of(problem))
+    starts = _starts(evaluator, tables, rules, warm)
+    most = max(1, min(LEAVES, len(starts), int(evaluator.left() / LEAST_SHARE)))
+    leaves = [Leaf(_name(d), build_bench(problem, seed=seed * 1009 + i, state=state_of(problem, d))) for i, d in enumerate(starts[:most])]
+    if leaves and evaluator.left() > 0:
+        _halving(evaluator, tables, rules, leaves)
+    arms = [Arm(name=f.name, evaluations=int(f.spent), best_s=f.cost if f.cost < 1e11 else None, rounds=f.rounds) for f in leaves]
+    return SearchReport(arms=arms, operators=_operators(leaves))
+
+
+def _operators(leaves: Sequence[Leaf]) -> dict[str, OperatorCount]:
+    sums = np.sum([f.bench.sums[COUNTS:] for f in leaves], axis=0).reshape(2, -1).astype(int).tolist() if leaves else [[], []]
+    return {name: OperatorCount(tried, improved) for name, tried, improved in zip(MOVES, *sums, strict=False)}
+
+
+def ready(problem: Problem) -> None:
+    """Compile (or load) the kernel and the search around it."""
+    make_ready(problem)
+    bench = build_bench(problem, seed=0)
+    work(compiled(problem).tables, build_rules(problem, orders_of(problem)), bench, 0, 0)
+
+
+def orders_of(problem: Problem) -> list[Ints]:
+    """Orders to deal devices in: by place, by rates, and machine by machine to the nearest next from a few machines."""
+    fleet, found = problem.fleet, [np.array(o, dtype=np.int64) for o in device_orders(problem)]
+    while len(found) < 2:
+        found.append(found[0])
+    distance = fleet.machine_latency_s + 1e8 * fleet.machine_inverse_bandwidth
+    count = len(fleet.machines)
+    for first in range(0, count, max(1, -(-count // CHAINS))):
+        left, chain = np.ones(count, dtype=bool), [first]
+        left[first] = False
+        while left.any():
+            chain.append(int(np.argmin(np.where(left, distance[chain[-1]], np.inf))))
+            left[chain[-1]] = False
+        rank = np.empty(count)
+        rank[chain] = np.arange(count)
+        found.append(np.lexsort((np.arange(fleet.size), rank[fleet.machine])))
+    return found
+
+
+def _starts(evaluator: Evaluator, tables: Tables, rules: Rules, warm: Sequence[Draft]) -> list[Draft]:
+    """Plans to begin with, best first; all are priced by the evaluator."""
+    found: list[tuple[float, int, Draft]] = []
+
+    def judge(drafts: Iterable[Draft]) -> None:
+        for draft in drafts:
+            price = evaluator.plan(draft)
+            if price is not None:
+                found.append((price.cost, len(found), draft))
+
+    judge(d for w in warm for d in _renewed(evaluator, w))
+    judge(_first(evaluator))
+    judge(_coarse(evaluator, tables, rules))
+    return [draft for _, _, draft in sorted(found, key=lambda f: f[:2])]
+
+
+def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
+    """The best deals of whole blocks, found within their share of the budget."""
+    bench = build_bench(evaluator.problem, seed=0)
+    until = _until(evaluator, COARSE_FRACTION)
+    least = evaluator.left() * (1 - COARSE_FRACTION)
+    counted = 0
+
+    def going() -> bool:
+        nonlocal counted
+        evaluator.evaluations += int(bench.sums[PRICED]) - counted
+        counted = int(bench.sums[PRICED])
+        evaluator.report()
+        return evaluator.left() > least if until is None else evaluator.seconds < until
+
+    coarse = Coarse(evaluator.problem, tables, rules, bench)
+    coarse.refine(going)
+    drafts = coarse.starts(max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
+    going()
+    return drafts
+
+
+def _until(evaluator: Evaluator, fraction: float) -> float | None:
+    """When a fraction of the seconds left is over; None under a budget of evaluations."""
+    seconds = evaluator.budget.seconds
+    return None if seconds is None else evaluator.seconds + fraction * (seconds - evaluator.seconds)
+
+
+def _renewed(evaluator: Evaluator, draft: Draft) -> Iterator[Draft]:
+    """An earlier plan as it is, and its groups cut anew."""
+    yield draft
+    made = [g for old in draft.groups if (g := best_group(evaluator, old.tasks, old.devices)) is not None]
+    if len(made) == len(draft.groups):
+        yield Draft(groups=tuple(made))
+
+
+def _first(evaluator: Evaluator) -> Iterator[Draft]:
+    """A constructive plan of the coarsest grouping, at once."""
+    for grouping in sorted(groupings(evaluator.problem), key=len)[:3]:
+        for sizes in size_vectors(evaluator.problem, grouping, most=1):
+            yield from list(seeds(evaluator, grouping, sizes))[:1]
+            return
+
+
+def _name(draft: Draft) -> str:
+    return " | ".join(f"{'+'.join(g.tasks)}:{len(g.devices)}" for g in draft.groups)
+
+
+def _halving(evaluator: Evaluator, tables: Tables, rules: Rules, leaves: list[Leaf]) -> None:
+    """Rounds of local search; after each the better half goes on from its best plans, twice as long."""
+    alive, rounds, cores = list(leaves), ceil(log2(len(leaves))) + 1, len(os.sched_getaffinity(0))
+    pace = FIRST_PACE * 64 / max(64, evaluator.problem.fleet.size)
+    with ThreadPoolExecutor(cores) as pool:
+        for turn in range(rounds):
+            until = _until(evaluator, 1 / (rounds - turn))
+            share = evaluator.left() / (rounds - turn) / len(alive)
+            if until is not None:
+                share = (until - evaluator.seconds) * pace * min(1.0, cores / len(alive))
+            for leaf in alive:
+                _begin(evaluator.problem, leaf, share, again=turn > 0)
+            goals, most = [leaf.spent + share for leaf in alive], max(100, int(SLICE_S * pace))
+            while True:
+                began, before = evaluator.seconds, sum(leaf.spent for leaf in alive)
+                if until is not None:
+                    most = max(20, int(min(SLICE_S, max(0.0, until - began)) * pace * min(1.0, cores / len(alive))))
+                    goals = [leaf.spent + most for leaf in alive]
+                steps = [min(most, ceil(goal - leaf.spent)) for goal, leaf in zip(goals, alive, strict=True)]
+                jobs = [pool.submit(work, tables, rules, f.bench, 0, n) for f, n in zip(alive, steps, strict=True) if n > 0]
+                for job in jobs:
+                    job.result()
+                done = sum(leaf.spent for leaf in alive) - before
+                evaluator.evaluations += int(done)
+                _adopt(evaluator, min(alive, key=lambda leaf: leaf.cost))
+                evaluator.report()
+                if until is not None:
+                    pace = (pace + done / max(1e-3, evaluator.seconds - began) / min(cores, len(alive))) / 2
+                    over = evaluator.seconds >= until
+                else:
+                    over = all(leaf.spent >= goal for leaf, goal in zip(alive, goals, strict=True))
+                if over:
+                    break
+            alive = sorted(alive, key=lambda leaf: leaf.cost)[: ceil(len(alive) / 2)]
+
+
+def _begin(problem: Problem, leaf: Leaf, share: float, *, again: bool) -> None:
+    """Make a leaf ready for a round of ``share`` evaluations; ``again``: from its best plan."""
+    leaf.bench = leaf.bench._replace(history=np.full(max(1, int(share / MEMORY)), np.inf))
+    if again:
+        leave_idle(problem, leaf.bench.best)
+        leaf.bench = leaf.bench._replace(state=copied(leaf.bench.best))
+    leaf.rounds += 1
+
+
+def _adopt(evaluator: Evaluator, leaf: Leaf) -> None:
+    """Let the evaluator price a leaf's best plan, if it is the best there is."""
+    known = evaluator.best or evaluator.nearest
+    if known is None or leaf.cost < known.cost * (1 - 1e-9):
+        evaluator.plan(draft_of(evaluator.problem, leaf.bench.best))
