@@ -42,7 +42,9 @@ def _changes(problem: Problem, tables: Tables, price: PlanPrice) -> Iterator[tup
         name = fleet.classes[c]
         curve = tables.curve.copy()
         curve["rate"][:, :, c] += np.log(CHANGE)
-        yield f"compute rate of {name}", tables._replace(curve=curve)
+        dev = tables.dev.copy()
+        dev["best"][fleet.device_class == c] *= CHANGE
+        yield f"compute rate of {name}", tables._replace(curve=curve, dev=dev)
         dev = tables.dev.copy()
         dev["hbm"][fleet.device_class == c] *= CHANGE
         yield f"memory rate of {name}", tables._replace(dev=dev)
@@ -51,6 +53,10 @@ def _changes(problem: Problem, tables: Tables, price: PlanPrice) -> Iterator[tup
         yield f"memory of {name}", tables._replace(dev=dev)
     yield from _links(problem, tables, used)
     yield from _lengths(tables)
+    job = tables.job.copy()
+    for name in ("launch", "step_gap", "step_each", "step_layer"):
+        job[name] *= CHANGE
+    yield "time of the host at launches and decode steps", tables._replace(job=job)
 
 
 def _links(problem: Problem, tables: Tables, used: np.ndarray) -> Iterator[tuple[str, Tables]]:
