@@ -124,7 +124,7 @@ def _provenance(problem: Problem, price: PlanPrice) -> dict[str, Provenance]:
     found["links"] = fleet.link_provenance
     response = problem.job.response_tokens
     found["response_lengths"] = "spec" if response.mean >= response.max else "measured" if response.quantiles else "assumed"
-    found["memory_overheads"] = "assumed"
+    found["memory_overheads"] = found["host_times"] = "assumed"
     if problem.calibration:
         found["calibration"] = "calibrated"
     return found
