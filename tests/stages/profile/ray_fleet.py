@@ -51,6 +51,8 @@ class RayFleet:
         self._nodes[name].kill_raylet(check_alive=False)
 
     def close(self) -> None:
+        from ray.experimental import internal_kv
+
         below = [p for server in self._servers() for p in (server, *server.children(recursive=True))]
         for node in reversed(self._nodes.values()):
             node.kill_all_processes(check_alive=False, allow_graceful=False)
@@ -59,6 +61,9 @@ class RayFleet:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(alive, timeout=5)
+        # Starting a head node leaves a client of its GCS for the whole process: the next call through it (importing ray.util.state
+        # makes one) would wait a minute for a GCS that is gone, and then end this process with status 1.
+        internal_kv._internal_kv_reset()
 
     def _servers(self) -> list[psutil.Process]:
         found = []

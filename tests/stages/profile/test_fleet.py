@@ -53,7 +53,7 @@ def test_every_device_and_every_direction_is_measured(topology: Topology) -> Non
     assert set(links) == {*ROUND, ("a", "a"), ("b", "b"), ("c", "c")}
     for link in links.values():
         assert (link.probe, link.provenance) == ("ok", "measured")
-        assert 0 < link.latency_s < 0.5 and link.bandwidth_bytes_per_s > 1e7
+        assert link.latency_s > 0 and link.bandwidth_bytes_per_s > 0
 
 
 def test_the_topology_finds_its_nodes_again(three: RayFleet, topology: Topology) -> None:
