@@ -186,6 +186,11 @@ def test_what_if_a_given_plan_ran_another_job(tmp_path: Path) -> None:
     assert status == 3 and broken["feasible"] is False and {v["rule"] for v in broken["violations"]} >= {"batch"}  # type: ignore[attr-defined]
 
 
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return topology(tmp_path_factory.mktemp("four"), {"a": ("L40S-48GB", 4)})
+
+
 @pytest.mark.parametrize(("arguments", "says"), [
     ((), "name one job file"),
     ((GRPO[0], "--job", GRPO[0]), "name one job file"),
@@ -193,8 +198,8 @@ def test_what_if_a_given_plan_ran_another_job(tmp_path: Path) -> None:
     ((GRPO[0], "--solver", "oracle"), "solver"),
     ((GRPO[0], "--set", "objective=cost"), "needs a price of every device; without price_per_hour: NVIDIA L40S"),
 ])
-def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, arguments: tuple[object, ...], says: str) -> None:
-    done = hetrl(tmp_path, "schedule", *arguments, "--topology", topology(tmp_path, {"a": ("L40S-48GB", 4)}))
+def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, four: Path, arguments: tuple[object, ...], says: str) -> None:
+    done = hetrl(tmp_path, "schedule", *arguments, "--topology", four)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
 
 
