@@ -13,7 +13,7 @@ from stages.train.engines.verl.environment import environment
 from stages.train.engines.verl.placement import PoolSpec, compare
 from tests.stages.train.support import topology
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
 
 
 def test_ranks_of_a_worker_group_are_the_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

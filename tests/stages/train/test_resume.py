@@ -11,11 +11,11 @@ import pytest
 from artifacts.store import open_store
 from artifacts.throughput import Throughput
 from stages.train.checkpoints import STAGE
-from tests.stages.train.launch import SHORT, run, start
+from tests.stages.train.launch import LIMIT_S, SHORT, run, start
 from tests.stages.train.requests import write_request
 from tests.stages.train.support import grpo_plan, job, topology
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S)]
 
 
 def log_of(folder: Path) -> Throughput:

