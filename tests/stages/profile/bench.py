@@ -29,7 +29,7 @@ class Bench:
         return [sys.executable, "-m", "stages.profile", "--request", str(path)]
 
     def run(self, version: str, parameters: dict[str, Any], context: tuple[str, ...] = ()) -> tuple[int, Outcome, list[Any]]:
-        done = subprocess.run(self.command(version, parameters, context), capture_output=True, text=True, timeout=300)
+        done = subprocess.run(self.command(version, parameters, context), capture_output=True, text=True, timeout=900, check=False)
         events = [parse_event(line) for line in done.stdout.splitlines()]
         assert isinstance(events[-1], Outcome), done.stderr
         assert "Traceback" not in done.stderr
