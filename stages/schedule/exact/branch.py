@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.schedule.exact.cells import Cells
-from stages.schedule.exact.columns import Column
+from stages.schedule.exact.column import Column
 from stages.schedule.exact.floors import PHASES, Floats
 from stages.schedule.exact.lattice import Ints, Lattice
 from stages.schedule.exact.outcome import TOLERANCE, Outcome, Updates, host_limits

@@ -16,7 +16,9 @@ from stages.schedule.cost.iteration import host_bytes
 from stages.schedule.draft import GroupDraft
 from stages.schedule.exact.cells import Cells, Vector, sequences, vectors
 from stages.schedule.exact.choices import order_matters, task_sets, whole_cuts
-from stages.schedule.exact.floors import Floats, Floors, combine
+from stages.schedule.exact.column import Column, Footprint, comparable
+from stages.schedule.exact.floors import PHASES, Floats, Floors, combine
+from stages.schedule.exact.lattice import Lattice
 from stages.schedule.exact.sweep import MOST_MACHINES, UPDATE, sweep
 from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem
@@ -26,38 +28,6 @@ from stages.schedule.variant import variant
 
 MOST_ORDERS = 120
 """Orders of a group's devices that are all tried: five devices that differ."""
-
-Footprint = tuple[tuple[int, int], ...] | int
-"""What a weight update between two groups depends on, beside their devices: of each stage of the actor the machines that hold its first
-shards (bits) and its layers; rollout's tensor-parallel degree. 0 for a group that has both or neither."""
-
-
-@dataclass(frozen=True, eq=False)
-class Column:
-    """A group that a plan may have: its seconds of rollout, inference and training, what it takes, what the weight update sees of it."""
-
-    draft: GroupDraft
-    vector: Vector
-    seconds: tuple[float, float, float]
-    update_s: float
-    """Of the weight update, where both its ends are in the group; else 0."""
-    footprint: Footprint
-    host: tuple[float, ...] = ()
-    """Bytes of each machine's own memory; empty: none."""
-
-    def needs(self, synchronous: bool) -> tuple[float, ...]:
-        """What another column of the same tasks, devices and footprint must not exceed to be as good in every plan."""
-        return (*comparable(np.array([*self.seconds, self.update_s]), synchronous).tolist(), *self.host)
-
-
-def comparable(seconds: Floats, synchronous: bool) -> Floats:
-    """``[..., 4]`` seconds of the phases and of the group's own weight update as what they are worth: in synchronous mode the update comes
-    after the rollout as if it were a part of it, ``[..., 3]``.
-    """
-    if not synchronous:
-        return seconds
-    return np.concatenate([seconds[..., :1] + seconds[..., 3:], seconds[..., 1:3]], axis=-1)
-
 
 @dataclass(eq=False)
 class Catalogue:
@@ -94,22 +64,59 @@ def enumerate_columns(
         raise InputError(
             f"solver ilp takes at most {MOST_MACHINES} machines, the topology has {len(problem.fleet.machines)}", fix="use auto"
         )
-    floors, sets = Floors(problem, cells), task_sets(problem)
+    known = Known(problem, cells)
     found = Catalogue([], True, True, 0)
-    apart = [tasks for tasks in sets if tasks == ("rollout",) and not any("rollout" in other for other in sets if other != tasks)]
-    for part in (apart, [tasks for tasks in sets if tasks not in apart]):
-        more = _columns_of_sets(problem, cells, floors, part, cutoff_s=cutoff_s, stop=stop, threads=threads)
-        if part is apart and apart and more.finished:  # the others must leave rollout the devices that one of these columns needs
-            floors.need(0, [(c.vector, c.seconds[0]) for c in more.columns])
-        every = found.complete and more.complete
-        found = Catalogue(found.columns + more.columns, every, found.finished and more.finished, found.evaluations + more.evaluations)
+    for part in known.stages():
+        more = _columns_of_sets(problem, cells, known, part, cutoff_s=cutoff_s, stop=stop, threads=threads)
+        every, finished = found.complete and more.complete, found.finished and more.finished
+        found = Catalogue(found.columns + more.columns, every, finished, found.evaluations + more.evaluations)
+        if finished:
+            known.learn(part, found.columns)
     return found
+
+
+class Known:
+    """What a family can be held against: work that takes its time whatever the layout, and the columns found so far."""
+
+    def __init__(self, problem: Problem, cells: Cells) -> None:
+        self._problem, self._floors, self._counts = problem, Floors(problem, cells), cells.counts
+        self._sets, self._done = task_sets(problem), set[tuple[str, ...]]()
+        self._lattice = Lattice(problem, [], cells.counts)
+
+    def stages(self) -> list[list[tuple[str, ...]]]:
+        """Sets of tasks, those first that make bounds for others: rollout where it is always alone, then all without the actor."""
+        alone = [s for s in self._sets if s == ("rollout",) and not any("rollout" in other for other in self._sets if other != s)]
+        others = [s for s in self._sets if "actor_training" not in s and s not in alone]
+        return [part for part in (alone, others, [s for s in self._sets if s not in alone and s not in others]) if part]
+
+    def learn(self, sets: Sequence[tuple[str, ...]], columns: Sequence[Column]) -> None:
+        """All columns of these sets are among ``columns``."""
+        self._done |= set(sets)
+        if Lattice.fits(self._counts):
+            self._lattice = Lattice(self._problem, columns, self._counts)
+
+    def least(self, tasks: tuple[str, ...], vector: Vector) -> Floats:
+        """Least seconds of each phase and of what follows one another, ``[4]``, if ``tasks`` have a group on the vector."""
+        left = tuple(n - v for n, v in zip(self._counts, vector, strict=True))
+        floor = np.array([*self._floors.phases(tasks, vector), 0.0])
+        return np.maximum(floor, self._lattice.table(self._settled(tasks))[left])
+
+    def iteration(self, seconds: Floats) -> float:
+        return float(self._lattice.iteration(seconds))
+
+    def _settled(self, tasks: tuple[str, ...]) -> int:
+        """Other tasks of which all groups that could be beside ``tasks`` are known."""
+        if not self._lattice.blocks:
+            return 0
+        beside = [s for s in self._sets if not set(s) & set(tasks)]
+        others = {t for s in beside for t in s}
+        return self._lattice.bits([t for t in others if all(s in self._done for s in beside if t in s)])
 
 
 def _columns_of_sets(
     problem: Problem,
     cells: Cells,
-    floors: Floors,
+    known: Known,
     sets: Sequence[tuple[str, ...]],
     *,
     cutoff_s: float,
@@ -120,10 +127,10 @@ def _columns_of_sets(
     wanted: list[tuple[tuple[str, ...], Vector, Vector, tuple[int, ...]]] = []
     for tasks in sets:
         for vector in vectors(problem, cells, tasks):
-            least = floors.phases(tasks, vector)
-            if combine(problem, least) <= cutoff_s:
+            least = known.least(tasks, vector)
+            if known.iteration(least) <= cutoff_s:
                 key, rename = cells.canonical(vector)
-                families[tasks, key] = Family(tasks, key, tuple(least))
+                families[tasks, key] = Family(tasks, key, tuple(least[:PHASES].tolist()))
                 wanted.append((tasks, vector, key, rename))
     local = threading.local()
 

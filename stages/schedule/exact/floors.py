@@ -69,15 +69,12 @@ class Floors:
         best = np.array([c.best for c in problem.fleet.curves])[problem.fleet.device_class][firsts]
         factors = {w.factor_of: problem.factors(w.factor_of)[firsts] for w in self._works}
         self._speed: dict[str, Floats] = {name: best / f for name, f in factors.items()}
-        self._needed: dict[int, Floats] = {}
         self._memory: dict[str, Floats] = {name: problem.fleet.hbm_bytes_per_s[firsts] / f for name, f in factors.items()}
 
     def phases(self, tasks: tuple[str, ...], vector: Vector) -> list[float]:
         """Seconds of each phase if ``tasks`` run on the vector and all others together on what is left."""
         found = [0.0] * PHASES
         inside, outside = np.array(vector), self._counts - np.array(vector)
-        for phase, table in self._needed.items():
-            found[phase] = 0.0 if self._tasks_of(phase) <= set(tasks) else float(table[tuple(outside)])
         for phase in range(PHASES):
             for mine, devices in (
                 ([w for w in self._works if w.phase == phase and w.task in tasks], inside),
@@ -86,18 +83,6 @@ class Floors:
                 if mine:
                     found[phase] = max(found[phase], self._seconds(mine, devices))
         return found
-
-    def need(self, phase: int, choices: Sequence[tuple[Vector, float]]) -> None:
-        """Make it known that whoever has all tasks of a phase is one of ``choices`` (devices, seconds)."""
-        table = np.full(tuple(self._counts + 1), np.inf)
-        for vector, seconds in choices:
-            table[vector] = min(table[vector], seconds)
-        for axis in range(table.ndim):
-            table = np.minimum.accumulate(table, axis=axis)
-        self._needed[phase] = table
-
-    def _tasks_of(self, phase: int) -> set[str]:
-        return {w.task for w in self._works if w.phase == phase}
 
     def _seconds(self, works: list[Work], devices: NDArray[np.int64]) -> float:
         speed = float(np.max([self._speed[w.factor_of] for w in works], axis=0) @ devices)

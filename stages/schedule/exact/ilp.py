@@ -21,7 +21,7 @@ from typing import Any
 import pulp
 
 from stages.schedule.exact.cells import Cells, Vector
-from stages.schedule.exact.columns import Column
+from stages.schedule.exact.column import Column
 from stages.schedule.exact.outcome import TOLERANCE, Outcome, Updates, host_limits
 from stages.schedule.problem import Problem
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.schedule.exact.cells import Vector
-from stages.schedule.exact.columns import Column
+from stages.schedule.exact.column import Column
 from stages.schedule.exact.floors import PHASES, Floats, combine
 from stages.schedule.problem import Problem
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stages.schedule.cost.iteration import compose
 from stages.schedule.exact.cells import Cells
-from stages.schedule.exact.columns import Column
+from stages.schedule.exact.column import Column
 from stages.schedule.exact.floors import combine
 from stages.schedule.problem import Problem
 from stages.schedule.search.evaluator import Budget, Evaluator

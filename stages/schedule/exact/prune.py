@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stages.schedule.exact.cells import Vector
-from stages.schedule.exact.columns import Column
+from stages.schedule.exact.column import Column
 from stages.schedule.exact.lattice import Lattice
 from stages.schedule.problem import Problem
 

@@ -11,7 +11,8 @@ from artifacts.search import Arm
 from stages.schedule.draft import Draft
 from stages.schedule.exact.branch import branch
 from stages.schedule.exact.cells import Cells, build_cells
-from stages.schedule.exact.columns import Catalogue, Column, enumerate_columns
+from stages.schedule.exact.column import Column
+from stages.schedule.exact.columns import Catalogue, enumerate_columns
 from stages.schedule.exact.ilp import solve_programme
 from stages.schedule.exact.lattice import Lattice
 from stages.schedule.exact.outcome import Outcome
