@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stages.schedule.cost.kernel.arrays import OVERFLOW, Flat, Floats, Ints, Ledger, Tables
 from stages.schedule.cost.kernel.jit import entry, inner
 from stages.schedule.cost.kernel.layout import lay_out_group, lay_out_models
-from stages.schedule.cost.kernel.price import price_group
+from stages.schedule.cost.kernel.price import reprice_group
 from stages.schedule.cost.kernel.reshard import weight_update
 from stages.schedule.cost.tables import compiled
 from stages.schedule.draft import Cut
@@ -54,7 +54,7 @@ def models_are_hopeful(
     if not lay_out_models(tb, fp, lg, 0, devices, count, dp, pp, tp, most, column, rollout_tp):
         return False
     fp.row[rollout].group = -1
-    price_group(tb, fp, lg, 0)
+    reprice_group(tb, fp, lg, 0, -1)
     fp.row[rollout].group = 0
     rest = max(least[1], lg.groups[0, 1]) + max(least[2], lg.groups[0, 2])
     alone = max(least[0], rest) if tb.job[0].asynchronous else least[0] + rest
@@ -88,7 +88,7 @@ def sweep_kernel(
                 count = orders.shape[1]
                 wanted = models_are_hopeful(tb, fp, lg, orders[o], count, dp, pp, tp, most, column == 1, rollout_tp, least, cutoff_s)
             if wanted and lay_out_group(tb, fp, lg, 0, orders[o], orders.shape[1], dp, pp, tp, most, column == 1, rollout_tp):
-                price_group(tb, fp, lg, 0)
+                reprice_group(tb, fp, lg, 0, -1)
                 for x in range(OVERFLOW + 1):
                     values[o, k, x] = lg.groups[0, x]
                 values[o, k, UPDATE] = weight_update(tb, fp, lg) if both else 0.0
