@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -123,11 +124,12 @@ def large(seconds: float) -> str:
 
 def page(rows: list[str], fleet_line: str, seeds: int) -> str:
     kept = PAGE.read_text().split("## Measured")[0] if PAGE.exists() else "# The search\n\n"
+    command = " ".join(["python -m tests.benchmarks.search_quality", *sys.argv[1:]])
     said = f"Seconds of an iteration of the best plan, mean of {seeds} seed{'s' if seeds > 1 else ''}; `auto : sha-ea` below 1 is better."
     head = [
         "## Measured",
         "",
-        "Made by `python -m tests.benchmarks.search_quality`. " + said,
+        f"Made by `{command}`. {said}",
         "Seconds of a budget are processor time of all threads. verl and streamrl end by themselves, or after 5 s.",
         "",
     ]
