@@ -1,7 +1,7 @@
 """Plans side by side on the lab that is up: ``sudo python -m tests.benchmarks.lab_race``; HetRL's, verl's and a random one.
 
 Each plan is deployed and trained for a warm-up and ``--repetitions`` measured iterations. Prints a table of what was predicted and
-measured, who was the fastest in each repetition, and whether the plans rank as predicted. On ``two-regions.yaml`` a quarter of an hour.
+measured, who was the fastest in each repetition, and whether the plans rank as predicted. On ``two-regions.yaml`` about half an hour, most of it the engine's start under the quotas.
 """
 
 from __future__ import annotations
