@@ -72,7 +72,7 @@ def start_worker(root: Path, env: dict[str, str], port: int = PORT) -> daemon.Da
         return running or (log.exists() and b"started!" in log.read_bytes()[before:])
 
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process", "--name", "hetrl-embedded"]
-    return daemon.start(home(), WORKER, command, env=environment(port) | env, cwd=root, ready=ready, wait_s=60)
+    return daemon.start(home(), WORKER, command, env=environment(port) | env, cwd=root, ready=ready, wait_s=120)
 
 
 def _prefect(root: Path, port: int, *arguments: str) -> None:

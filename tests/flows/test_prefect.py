@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +64,18 @@ class Services:
         return {t["name"]: t["state_name"] for t in found}
 
 
+def _free_port() -> int:
+    """Below the ports the kernel hands out by itself: nobody gets it by chance while the server is still starting."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Services]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     before = os.environ.get("HETRL_HOME")
     os.environ["HETRL_HOME"] = str(tmp_path_factory.mktemp("home"))
     try:
