@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,8 +41,15 @@ class Services:
     def api(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{prefect.api_url(self.port)}{path}", data=data, headers={"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or b"null")
+        for _ in range(30):
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # a database that is busy: Prefect's own client asks again, too
+                    raise AssertionError(f"{path}: {error.code} {error.read()[:300]!r}") from None
+                time.sleep(1)
+        raise AssertionError(f"{path}: 503 thirty times")
 
     def start(self, deployment: str, **parameters: object) -> str:
         """Create a run; its id."""
