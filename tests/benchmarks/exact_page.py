@@ -17,7 +17,8 @@ HEAD = """# Exact optima
 Made by `python -m tests.benchmarks.exact_proofs` (it goes on where it was stopped; `--ilp 180` adds the integer programme alone, `--compare`
 the searches), from `tests/benchmarks/exact_proofs.jsonl`: twenty generated planning problems (`tests/benchmarks/instances.py`) of at most 24
 devices; PPO and GRPO, synchronous and asynchronous, 4B to 14B with roles of different sizes, one to four kinds of machines in one to three
-regions. Rows without numbers were not run under the present cost model.
+regions. Rows without numbers were not run under the present cost model. The CPU seconds of the row that was run first (the smallest fleet)
+include the kernel's compilation where nothing was cached.
 
 How a proof goes (`stages/schedule/exact`): a short search gives a cut-off. Every set of tasks that may share devices, on every vector of
 counts of device classes, with every degree, arrangement and micro-batch, is priced by the cost kernel, in one order of its devices or all
