@@ -85,7 +85,8 @@ class Known:
 
     def stages(self) -> list[list[tuple[str, ...]]]:
         """Sets of tasks, those first that make bounds for others: rollout where it is always alone, then all without the actor."""
-        alone = [s for s in self._sets if s == ("rollout",) and not any("rollout" in other for other in self._sets if other != s)]
+        rollout: tuple[str, ...] = ("rollout",)
+        alone = [rollout] if rollout in self._sets and not any("rollout" in s for s in self._sets if s != rollout) else []
         others = [s for s in self._sets if "actor_training" not in s and s not in alone]
         return [part for part in (alone, others, [s for s in self._sets if s not in alone and s not in others]) if part]
 

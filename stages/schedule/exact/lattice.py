@@ -43,7 +43,7 @@ class Lattice:
 
     def __init__(self, problem: Problem, columns: Sequence[Column], counts: Vector) -> None:
         self._problem, self.counts = problem, np.array(counts, dtype=np.int64)
-        self._bits = {t.name: 1 << i for i, t in enumerate(problem.tasks)}
+        self._bits: dict[str, int] = {t.name: 1 << i for i, t in enumerate(problem.tasks)}
         self.all = sum(self._bits.values())
         apart: dict[int, list[Column]] = {}
         for column in columns:

@@ -32,7 +32,7 @@ def in_parts(run: Run, evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -
     problem = evaluator.problem
     if problem.usable.sum() <= problem.most_devices:
         return run(evaluator, seed, warm)
-    arms, operators = [], {}
+    found = SearchReport(arms=[], operators={})
     parts = _parts(problem)
     for number, part in enumerate(parts):
         turns = len(parts) - number
@@ -47,9 +47,10 @@ def in_parts(run: Run, evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -
                 if draft is not None:
                     evaluator.plan(draft)
         best = inner.best.iteration_s if inner.best else None
-        arms.append(Arm(name=f"part {number + 1} of {len(parts)}: {_named(part)}", evaluations=inner.evaluations, best_s=best, rounds=1))
-        operators |= report.operators
-    return SearchReport(arms=arms, operators=operators)
+        name = f"part {number + 1} of {len(parts)}: {_named(part)}"
+        found.arms.append(Arm(name=name, evaluations=inner.evaluations, best_s=best, rounds=1))
+        found.operators.update(report.operators)
+    return found
 
 
 def _told_by(evaluator: Evaluator) -> Callable[[float, float, float | None], None]:

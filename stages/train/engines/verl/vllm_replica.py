@@ -22,7 +22,8 @@ class VllmReplica(vLLMReplica):
     def __init__(self, *args: Any, pool: PinnedPool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._pool = pool
-        self.server_class = ray.remote(num_cpus=0)(VllmServerHost)
+        server: Any = ray.remote(num_cpus=0)(VllmServerHost)
+        self.server_class = server
 
     async def init_hybrid(self, worker_group: RayWorkerGroup) -> None:
         self.rollout_mode = RolloutMode.HYBRID

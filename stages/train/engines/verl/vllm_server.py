@@ -31,7 +31,8 @@ class MeteredVllmServer(vLLMHttpServer):
         async def pause_generation(*, wait_for_inflight_requests: bool = False, clear_cache: bool = True) -> None:
             await pause(mode="wait" if wait_for_inflight_requests else "abort", clear_cache=clear_cache)
 
-        self.engine.pause_generation = pause_generation  # vLLM 0.32 has renamed what verl 0.9.1 asks for
+        engine: Any = self.engine
+        engine.pause_generation = pause_generation  # vLLM 0.32 has renamed what verl 0.9.1 asks for
 
     async def generate(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         # While weights change, requests wait at the door; that is not work.
