@@ -51,6 +51,10 @@ class Prediction(Document):
         default_factory=dict, description="input → relative change of the iteration time when it is a tenth higher, the strongest first"
     )
     calibration: str = Field(default="", description="version of the calibration that was applied")
+    paper_s: dict[str, Seconds] = Field(
+        default_factory=dict,
+        description="the same plan by the published formulas: task → seconds, and ``iteration``; empty where they are the prediction",
+    )
 
     @property
     def gap(self) -> float:

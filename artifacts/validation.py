@@ -19,6 +19,11 @@ class Row(Strict):
     measured_spread: float = Field(default=0.0, ge=0, description="relative interquartile range")
     iterations: int = Field(ge=1)
     error: float
+    paper_s: Seconds | None = Field(default=None, description="predicted by the published formulas; None where they have no such task")
+
+    @property
+    def paper_error(self) -> float | None:
+        return None if self.paper_s is None else self.paper_s / self.measured_s - 1.0
 
 
 class TrendPoint(Strict):

@@ -25,7 +25,17 @@ class Table:
 def error_table(validation: Validation) -> Table:
     rows = [_error_row("whole iteration", validation.iteration)]
     rows += [_error_row(task_title(r.task), r) for r in validation.rows]
-    return Table(("Task", "Device class", "Predicted", "Measured", "Spread", "Iterations", "Error"), rows, frozenset({2, 3, 4, 5, 6}))
+    columns: tuple[str, ...] = ("Task", "Device class", "Predicted", "Measured", "Spread", "Iterations", "Error")
+    if validation.iteration.paper_s is not None:
+        columns = (*columns, "Published model", "Its error")
+        rows = [(*cells, *_paper(r)) for cells, r in zip(rows, (validation.iteration, *validation.rows), strict=True)]
+    return Table(columns, rows, frozenset(range(2, len(columns))))
+
+
+def _paper(r: Row) -> tuple[str, str]:
+    if r.paper_s is None or r.paper_error is None:
+        return "–", "–"
+    return show_seconds(r.paper_s), percent(r.paper_error, signed=True)
 
 
 def _error_row(title: str, r: Row) -> tuple[str, ...]:

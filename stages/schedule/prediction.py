@@ -44,7 +44,9 @@ def prediction_document(
     found = _document(
         problem, plan, price, fidelity, iteration_s=price.iteration_s, tasks=tasks, other=other, provenance=_provenance(problem, price)
     )
-    return found.model_copy(update={"calibration": calibration, "sensitivity": sensitivities(problem, price)})
+    paper = paper_price(problem, price.groups)
+    published = {"iteration": paper.iteration_s, **{name: p.time_s for name, p in paper.tasks.items()}}
+    return found.model_copy(update={"calibration": calibration, "sensitivity": sensitivities(problem, price), "paper_s": published})
 
 
 def _document(

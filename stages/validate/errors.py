@@ -53,7 +53,7 @@ def compare(topology: Topology, plan: Plan, prediction: Prediction, measured: Me
             notes.append(f"{name} measured 0 s ({show_seconds(seconds)} predicted): no relative error")
             differences[name] = seconds
         else:
-            rows.append(row(name, "+".join(classes[name]), seconds, found))
+            rows.append(row(name, "+".join(classes[name]), seconds, found, prediction.paper_s.get(name)))
             differences[name] = seconds - found.median_s
     beside = measured.beside(predicted)
     if overhead_s > 0 and beside and beside.median_s > 0:
@@ -73,7 +73,7 @@ def compare(topology: Topology, plan: Plan, prediction: Prediction, measured: Me
             f"measured {', '.join(measured.tasks) or 'nothing'}",
             fix="validate a run with the prediction of its own plan",
         )
-    whole = row("iteration", "all", prediction.iteration_time_s, measured.whole)
+    whole = row("iteration", "all", prediction.iteration_time_s, measured.whole, prediction.paper_s.get("iteration"))
     return Comparison(
         rows=rows,
         whole=whole,
@@ -85,7 +85,7 @@ def compare(topology: Topology, plan: Plan, prediction: Prediction, measured: Me
     )
 
 
-def row(task: str, device_class: str, predicted_s: float, found: Sample) -> Row:
+def row(task: str, device_class: str, predicted_s: float, found: Sample, paper_s: float | None = None) -> Row:
     return Row(
         task=task,
         device_class=device_class,
@@ -94,6 +94,7 @@ def row(task: str, device_class: str, predicted_s: float, found: Sample) -> Row:
         measured_spread=found.spread,
         iterations=found.count,
         error=(predicted_s - found.median_s) / found.median_s,
+        paper_s=paper_s,
     )
 
 

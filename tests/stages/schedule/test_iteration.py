@@ -137,6 +137,9 @@ def test_a_plan_keeps_its_price_as_a_document() -> None:
     assert again is not None
     assert again.iteration_s == pytest.approx(price.iteration_s, rel=1e-12)
     prediction = prediction_document(problem, plan, price)
+    published = prediction_document(problem, plan, price, fidelity="paper")
+    assert prediction.paper_s == {"iteration": published.iteration_time_s, **{n: t.time_s for n, t in published.tasks.items()}}
+    assert not published.paper_s
     by_task = {name: t.time_s for name, t in prediction.tasks.items()}
     assert set(by_task) == set(problem.job.tasks())
     assert all(sum(t.terms.values()) == pytest.approx(t.time_s) for t in prediction.tasks.values())

@@ -7,6 +7,7 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.prediction import TaskTime
 from artifacts.throughput import Iteration
+from artifacts.views.tables import error_table
 from stages.validate.errors import compare, device_classes, suspect, validation
 from stages.validate.measured import measure, sample
 from tests.stages.validate.worked import ITERATIONS, PLAN, PREDICTION, TOPOLOGY, throughput
@@ -40,6 +41,21 @@ def test_errors_by_task() -> None:
     }
     assert {r.iterations for r in rows.values()} == {3}
     assert rows["rollout"].measured_spread == pytest.approx(1 / 6)
+
+
+def test_the_published_model_stands_beside_it_and_judges_nothing() -> None:
+    """Measured 6 s of rollout; the published formulas have no weight update."""
+    both = PREDICTION.model_copy(update={"paper_s": {"iteration": 5.0, "rollout": 9.0}})
+    comparison = _compare(both)
+    rows = {r.task: r for r in comparison.rows}
+    assert (rows["rollout"].paper_s, rows["rollout"].paper_error) == (9.0, pytest.approx(0.5))
+    assert rows["weight_update"].paper_s is rows["weight_update"].paper_error is None
+    assert comparison.whole.error == _compare().whole.error
+    result = validation(comparison, PLAN, bound=0.35, trend=[], notes=[], simulated=False)
+    shown, plain = error_table(result), error_table(validation(_compare(), PLAN, bound=0.35, trend=[], notes=[], simulated=False))
+    assert shown.columns == (*plain.columns, "Published model", "Its error")
+    last = {row[0].lower(): row[-1] for row in shown.rows}
+    assert (last["rollout"], last["weight update"]) == ("+50 %", "–")
 
 
 def test_a_task_on_several_classes_is_one_row() -> None:
