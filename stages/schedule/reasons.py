@@ -10,12 +10,12 @@ import numpy as np
 from artifacts.units import show_seconds
 from stages.schedule.cost.iteration import GroupPrice, PlanPrice
 from stages.schedule.documents import group_name
-from stages.schedule.draft import Draft
+from stages.schedule.draft import Draft, GroupDraft
 from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem
 from stages.schedule.search.construct import best_group
 from stages.schedule.search.evaluator import Evaluator
-from stages.schedule.search.space import mask_of
+from stages.schedule.search.space import bundles, mask_of
 from stages.schedule.variant import without_limit
 
 SAME = 1e-3
@@ -106,7 +106,7 @@ def _idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[
 
 
 def _with_them(evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: list[int]) -> str:
-    """Add a machine's idle devices to each group that admits them, cut anew, and say what that would cost."""
+    """Add a machine's idle devices to each group that admits them, cut anew, or give them some of its tasks; say what that would cost."""
     problem = evaluator.problem
     most = CUTS_TRIED if problem.fleet.size <= LARGE_FLEET else CUTS_TRIED_ON_LARGE_FLEETS
     count = f"{len(devices)} device{'s' if len(devices) > 1 else ''} of {problem.fleet.devices[devices[0]].machine}"
@@ -119,9 +119,17 @@ def _with_them(evaluator: Evaluator, draft: Draft, price: PlanPrice, devices: li
         if not mine:
             continue
         kept = tuple(d for d in group.devices if d not in mine)
+        tried: list[list[GroupDraft | None]] = []
         for order in ((*kept, *mine), (*mine, *kept)):
             made = best_group(evaluator, group.tasks, order, most=most)
-            changed = evaluator.plan(Draft(groups=(*draft.groups[:g], made, *draft.groups[g + 1 :]))) if made else None
+            tried.append([made])
+        for tasks in bundles(problem):
+            rest = tuple(t for t in group.tasks if t not in tasks)
+            if rest and len(rest) < len(group.tasks) and mask_of(problem, tasks)[mine].all():
+                tried.append([best_group(evaluator, rest, group.devices, most=most), best_group(evaluator, tasks, tuple(mine), most=most)])
+        for groups in tried:
+            made_all = [made for made in groups if made is not None]
+            changed = evaluator.plan(Draft(groups=(*draft.groups[:g], *made_all, *draft.groups[g + 1 :]))) if made_all == groups else None
             if changed is not None and set(mine) & {int(d) for p in changed.groups for d in p.memory.devices}:
                 seen.append(changed.cost)
     if evaluator.best_full is not None:

@@ -101,9 +101,14 @@ def test_case_5_nothing_communicates_over_a_link_whose_probe_failed(tmp_path: Pa
     links = Topology.read(fleet).links
     failed = [k.model_copy(update={"probe": "failed"}) if k.source != k.target else k for k in links]
     fleet.write_text(Topology.read(fleet).model_copy(update={"links": failed, "fingerprint": ""}).to_json())
-    found = planned(tmp_path, *GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-1.7B")
+    work = (*GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-1.7B")
+    planned(tmp_path, *work)
     plan = Plan.read(tmp_path / "made/plan.json")
-    assert len({m for t in plan.tasks for m in machines_of(plan, t)}) == 1
+    assert all(len(machines_of(plan, t)) == 1 for t in plan.tasks)
+    assert machines_of(plan, "rollout") == machines_of(plan, "actor_training"), "weights have no way from one to the other"
+    found = planned(tmp_path, *work, "--set", "constraints.pin={rollout: [a], reference_inference: [a]}")
+    plan = Plan.read(tmp_path / "made/plan.json")
+    assert {m for t in plan.tasks for m in machines_of(plan, t)} == {"a"}
     assert len(found["idle_devices"]) == 2  # type: ignore[arg-type]
     assert all("no usable link joins" in why for why in found["idle_devices"].values())  # type: ignore[attr-defined]
 
