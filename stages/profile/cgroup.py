@@ -28,6 +28,15 @@ def throttled_count() -> int:
     return int(found.group(1)) if found else 0
 
 
+def cpu_used_s() -> float | None:
+    """CPU time of all processes of the group so far, seconds; None where the kernel does not say."""
+    found = re.search(r"^usage_usec (\d+)$", read("cpu.stat"), re.MULTILINE)
+    if found:
+        return int(found.group(1)) / 1e6
+    text = read("cpuacct.usage", controller="cpuacct") or read("cpuacct.usage", controller="cpu")
+    return int(text) / 1e9 if text.isdigit() else None
+
+
 def read(name: str, *, controller: str = "") -> str:
     """A file of the group, of version 1's ``controller`` or, without one, of version 2; "" where there is none.
 

@@ -56,6 +56,7 @@ def measure_devices(devices: tuple[FoundDevice, ...], *, seconds: float) -> Meas
     result = Measurements()
     probes: dict[int, Probe] = {}
     deadline = START_S + 4 * seconds
+    cpus = max(1, sum(d.vendor == "cpu" for d in devices))
     first_amd = min((d.index for d in devices if d.vendor == "amd"), default=0)
     try:
         for device in devices:
@@ -67,7 +68,8 @@ def measure_devices(devices: tuple[FoundDevice, ...], *, seconds: float) -> Meas
                 env = {**env, "HIP_VISIBLE_DEVICES": str(device.index - first_amd)}
                 del env["CUDA_VISIBLE_DEVICES"]  # ROCm reads it as well, and wants what it may use to be in both
             probes[device.index] = Probe("device", ["--device", kind, "--threads", threads, "--seconds", f"{seconds:.3f}",
-                                                    "--memory-bytes", str(device.memory_bytes or 0)], deadline_s=deadline, env=env)
+                                                    "--memory-bytes", str(device.memory_bytes or 0), "--sharing", str(cpus)],
+                                           deadline_s=deadline, env=env)
         for step in ("ready", "answer"):
             for index, probe in probes.items():
                 if index in result.faults:

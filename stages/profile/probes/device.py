@@ -2,8 +2,9 @@
 
 On a CPU share of one thread the clock is that thread's own CPU time: what other programs take of the machine meanwhile is not the
 share's speed. A quota of the container is (it stays), so the rates are scaled by the part of the wall time that was granted whenever
-the kernel counted throttling. Shares of several threads are timed by the wall clock, and by their quicker repetitions: waiting for a
-processor that other programs use only ever adds time.
+the kernel counted throttling; what the container's other processes (Ray's own) took of the quota meanwhile was granted too. Shares of
+several threads are timed by the wall clock, and by their quicker repetitions: waiting for a processor that other programs use only ever
+adds time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import time
 from dataclasses import asdict, dataclass
 
-from stages.profile.cgroup import throttled_count
+from stages.profile.cgroup import cpu_used_s, throttled_count
 from stages.profile.probes.child import run, say, wait_for_go
 from stages.profile.probes.engines import Engine, open_engine
 from stages.profile.probes.timing import MIN_SAMPLES, Timing, repeat
@@ -32,12 +33,13 @@ class RateAnswer:
     size: int
 
 
-def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, object]:
+def measure(engine: Engine, *, seconds: float, memory_bytes: int, sharing: int = 1) -> dict[str, object]:
     """Rates by size, each size with the same part of ``seconds`` (wall time).
 
-    ``granted``: part of the CPU time that the group's quota allowed. ``waited``: part of the wall time that other programs took.
+    ``granted``: part of the CPU time that the group's quota allowed, of which ``sharing`` probes have equal parts. ``waited``: part of the
+    wall time that other programs took.
     """
-    began, cpu_began, throttled_began = time.monotonic(), engine.clock(), throttled_count()
+    began, cpu_began, throttled_began, group_began = time.monotonic(), engine.clock(), throttled_count(), cpu_used_s()
     points = [(tokens, width) for width in engine.widths for tokens in engine.tokens]
     each = seconds * COMPUTE_PART / len(points)
     curve = []
@@ -50,9 +52,13 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int) -> dict[str, o
     rest = seconds * (1 - COMPUTE_PART) / 2
     stream = _rate(engine, "stream", memory_bytes, rest)
     copy = _rate(engine, "copy", memory_bytes, rest)
-    obtained = min(1.0, (engine.clock() - cpu_began) / (time.monotonic() - began))
+    wall, group_ended = time.monotonic() - began, cpu_used_s()
+    obtained = min(1.0, (engine.clock() - cpu_began) / wall)
+    known = group_began is not None and group_ended is not None
+    of_group = (group_ended - group_began) / wall / sharing if known else 0.0  # type: ignore[operator]
+    granted = min(1.0, max(obtained, of_group))
     throttled = engine.counts_cpu_time and throttled_count() > throttled_began
-    return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": obtained if throttled else 1.0,
+    return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": granted if throttled else 1.0,
             "waited": 1 - obtained if engine.counts_cpu_time and not throttled else 0.0, "curve": curve, "condition": condition,
             "stream": asdict(stream), "copy": asdict(copy)}
 
@@ -72,7 +78,7 @@ def main(arguments: argparse.Namespace) -> None:
     engine = open_engine(arguments.device, threads=arguments.threads)
     say({"ready": engine.name})
     wait_for_go()
-    say(measure(engine, seconds=arguments.seconds, memory_bytes=arguments.memory_bytes))
+    say(measure(engine, seconds=arguments.seconds, memory_bytes=arguments.memory_bytes, sharing=arguments.sharing))
 
 
 if __name__ == "__main__":
@@ -81,4 +87,5 @@ if __name__ == "__main__":
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--memory-bytes", type=int, required=True)
+    parser.add_argument("--sharing", type=int, default=1, help="probes that measure shares of this machine's CPU at the same time")
     run(main, parser)

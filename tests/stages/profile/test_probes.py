@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
 
+from stages.profile.cgroup import cpu_used_s
+from stages.profile.probes import device
 from stages.profile.probes.engines import open_engine
 from stages.profile.probes.launch import Probe, ProbeFailed
 from stages.profile.probes.network import SIZES, MessagePoint, bandwidth
@@ -75,6 +78,29 @@ def test_cuda_engine_says_what_is_missing() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(RuntimeError, match="no CUDA device"):
         open_engine("cuda", threads=1)
+
+
+@pytest.mark.parametrize(("sharing", "granted"), [(1, 0.5), (4, 0.125)])
+def test_of_a_quota_the_device_has_what_its_group_was_granted(monkeypatch: pytest.MonkeyPatch, sharing: int, granted: float) -> None:
+    """The kernel's counters are stood in for: throttled, and half the wall time granted to the group, of which this thread's part is small."""
+    began = time.monotonic()
+    counts = iter([3, 4])
+    monkeypatch.setattr(device, "throttled_count", lambda: next(counts))
+    monkeypatch.setattr(device, "cpu_used_s", lambda: (time.monotonic() - began) / 2)
+    engine = open_engine("cpu", threads=1)
+    monkeypatch.setattr(engine, "clock", lambda: (time.monotonic() - began) / 100)
+    answer = device.measure(engine, seconds=0.3, memory_bytes=1 << 24, sharing=sharing)
+    assert answer["granted"] == pytest.approx(granted, rel=0.01)
+
+
+def test_the_group_s_cpu_time_grows_with_what_its_processes_use() -> None:
+    before, mine = cpu_used_s(), time.process_time()
+    if before is None:
+        pytest.skip("the kernel does not say how much CPU time this control group used")
+    while time.process_time() - mine < 0.2:
+        pass
+    after = cpu_used_s()
+    assert after is not None and after - before >= 0.19
 
 
 def test_a_probe_that_does_not_answer_is_ended_at_its_deadline() -> None:
