@@ -87,9 +87,14 @@ def test_without_calibration(kind: str, predictions: list[Prediction]) -> None:
 
 @pytest.mark.parametrize("kind", BARS)
 def test_with_half_of_the_rows(kind: str, predictions: list[Prediction]) -> None:
-    """Every row predicted with the factor of the half it is not in. The page shows each way round by itself too."""
-    error = median_error(t.error for t in cross_tests(predictions) if kind_of(t.prediction.row)[0] == kind)
-    assert error is not None and error <= BARS[kind][1]
+    """Fitted on one half and tested on the other, each way round and both together. One way round does not count the clusters of mixed
+    machines, of which the page says that no factor explains them: both together do.
+    """
+    tests = [t for t in cross_tests(predictions) if kind_of(t.prediction.row)[0] == kind]
+    explained = [t for t in tests if group_of(t.prediction.row)[1] != "mixed"]
+    for counted in (tests, [t for t in explained if t.half == 0], [t for t in explained if t.half == 1]):
+        error = median_error(t.error for t in counted)
+        assert error is not None and error <= BARS[kind][1]
 
 
 def test_a_factor_does_not_know_the_row_it_is_tested_on(predictions: list[Prediction]) -> None:
