@@ -63,13 +63,13 @@ def working_bytes(tb: Tables, task: int, layers: int, last: bool, in_flight: int
     """Needed on a rank of a stage while its training or inference runs, weights aside: activations, logits, their gradient."""
     tokens = micro * tb.job[0].tokens
     training = tb.task[task].training == 1
-    beside = 0.0
+    logits = 0.0
     if tb.job[0].fully_sharded:  # the layer in use and the next, gathered
-        beside = 2.0 * tb.task[task].layer_params * tb.job[0].element_bytes / tp
+        logits = 2.0 * tb.task[task].layer_params * tb.job[0].element_bytes / tp
     if last and not tb.task[task].value_head:
-        beside += tokens * padded_vocab(tb.task[task].vocab, tp) / tp * 4.0 * (2.0 if training else 1.0)
+        logits += tokens * padded_vocab(tb.task[task].vocab, tp) / tp * 4.0 * (2.0 if training else 1.0)
     if not training:
-        return tokens * tb.job[0].element_bytes * (2.0 * tb.task[task].hidden + tb.task[task].wide / tp) + beside
+        return tokens * tb.job[0].element_bytes * (2.0 * tb.task[task].hidden + tb.task[task].wide / tp) + logits
     kept = (
         layers
         * in_flight
@@ -88,7 +88,7 @@ def working_bytes(tb: Tables, task: int, layers: int, last: bool, in_flight: int
         kept += kept_by_layer(
             NONE, tb.job[0].flash, tb.job[0].tokens, micro, tb.task[task].hidden, tb.task[task].heads, tp, tb.job[0].element_bytes
         )
-    return kept + beside
+    return kept + logits
 
 
 @inner
