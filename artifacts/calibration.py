@@ -16,7 +16,8 @@ class Factor(Strict):
     task: str
     factor: float = Field(gt=0, le=1e6)
     observations: int = Field(ge=1, description="iterations it was fitted on")
-    spread: float = Field(default=0.0, ge=0)
+    spread: float = Field(default=0.0, ge=0, description="relative interquartile range in the latest run")
+    evidence: float = Field(default=100.0, ge=0, description="inverse variance of the factor's logarithm, over all runs")
 
 
 class Calibration(Document):
@@ -31,4 +32,9 @@ class Calibration(Document):
 
     def factor(self, *, task: str, device_class: str) -> float:
         """The factor for a task on a class; 1 where nothing was learned."""
-        return next((f.factor for f in self.factors if f.task == task and f.device_class == device_class), 1.0)
+        known = self.known(task=task, device_class=device_class)
+        return known.factor if known else 1.0
+
+    def known(self, *, task: str, device_class: str) -> Factor | None:
+        """What was learned of a task on a class."""
+        return next((f for f in self.factors if f.task == task and f.device_class == device_class), None)

@@ -1,4 +1,4 @@
-"""Fitting the calibration: a factor a task and device class, measured over uncalibrated prediction."""
+"""Fitting the calibration: a factor a task and device class, measured over uncalibrated prediction, over all runs so far."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from artifacts.validation import Row
 from stages.validate.errors import OTHER, Comparison
 
 MIN_ITERATIONS = 2
+PRIOR = 0.25
+"""Evidence for a factor of 1 before anything was seen: a model off by e² either way is one standard deviation off. On GPUs that is far;
+toy models on a CPU are farther."""
+SCATTER, SHARED_SCATTER = 0.1, 0.2
+"""Standard deviation of a run's log(measured / predicted) about its class's factor, however many iterations it had: plans differ, and so
+do days. Larger where the task ran on several classes, whose common ratio says less of each: a run that sees a class alone outweighs it."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +27,13 @@ class Fit:
 
 
 def fit(comparison: Comparison, prediction: Prediction, used: Calibration | None, *, used_names: tuple[str, ...], max_factor: float) -> Fit:
-    """Factors that make the prediction meet the measured medians.
+    """Factors that bring the prediction to the measured medians, as far as all runs so far agree.
 
-    A prediction made with factor f₀ and off by the ratio r = measured / predicted gets f₀·r, so that applying the new factor to
-    the uncalibrated prediction gives the measured median. A task on several classes gives each of them the same r: the log cannot
-    tell them apart, and the task's time scales with r. What this run did not see keeps what was learned before.
+    A run whose prediction was made with factor f₀ and is off by the ratio r = measured / predicted says f₀·r. The new factor is the mean
+    of what the runs say, of their logarithms, each by its evidence (inverse variance: the scatter within the run and between runs),
+    together with a prior at 1; so the first run moves a factor nearly to what it says, one of few, scattered iterations less far.
+    A task on several classes gives each of them the same r: the log cannot tell them apart. What this run did not see keeps what was
+    learned before.
 
     Args:
         used: the calibration the prediction was made with; None if it is not at hand.
@@ -48,18 +56,19 @@ def fit(comparison: Comparison, prediction: Prediction, used: Calibration | None
             notes.append(why_not)
             continue
         for name in comparison.classes[row.task]:
-            factors[row.task, name] = _factor(row, name, before, max_factor, notes)
+            factors[row.task, name] = _factor(row, name, len(comparison.classes[row.task]) > 1, before, max_factor, notes)
     if not factors:
         return Fit(None, [*notes, "no calibration fitted"])
     carried = [f for f in (before.factors if before else []) if (f.task, f.device_class) not in factors]
     shared = sorted({r.task for r in comparison.rows if len(comparison.classes.get(r.task, [])) > 1})
     if shared:
         notes.append(f"one factor for all device classes of {', '.join(shared)}: the log cannot tell them apart")
-    beside = comparison.beside
+    earlier = before.runs if before else 0
+    beside = comparison.beside.median_s if comparison.beside else 0.0
     calibration = Calibration(
         factors=[*factors.values(), *carried],
-        overhead_s=beside.median_s if beside else 0.0,
-        runs=1 + (before.runs if before else 0),
+        overhead_s=(earlier * (before.overhead_s if before else 0.0) + beside) / (earlier + 1),
+        runs=earlier + 1,
         notes=notes,
     )
     return Fit(calibration, notes)
@@ -75,12 +84,23 @@ def _refusal(row: Row, comparison: Comparison) -> str:
     return ""
 
 
-def _factor(row: Row, device_class: str, before: Calibration | None, max_factor: float, notes: list[str]) -> Factor:
-    earlier = before.factor(task=row.task, device_class=device_class) if before else 1.0
-    exact = earlier * row.measured_s / row.predicted_s
+def _factor(row: Row, device_class: str, shared: bool, before: Calibration | None, max_factor: float, notes: list[str]) -> Factor:
+    known = before.known(task=row.task, device_class=device_class) if before else None
+    earlier = known.factor if known else 1.0
+    scatter = SHARED_SCATTER if shared else SCATTER
+    evidence = 1.0 / (scatter**2 + row.measured_spread**2 / row.iterations)
+    held = PRIOR + (known.evidence if known else 0.0)
+    exact = earlier * (row.measured_s / row.predicted_s) ** (evidence / (held + evidence))
     value = min(max(exact, 1 / max_factor), max_factor)
     if value != exact:
         notes.append(
             f"{row.task} on {device_class}: factor {exact:.3g} is beyond {1 / max_factor:g} … {max_factor:g} and was held at {value:.3g}"
         )
-    return Factor(device_class=device_class, task=row.task, factor=value, observations=row.iterations, spread=row.measured_spread)
+    return Factor(
+        device_class=device_class,
+        task=row.task,
+        factor=value,
+        observations=row.iterations + (known.observations if known else 0),
+        spread=row.measured_spread,
+        evidence=evidence + (known.evidence if known else 0.0),
+    )

