@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -11,6 +12,11 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from artifacts.errors import InputError
+
+MOST_BYTES = 512 << 20
+"""Of a file a person named: twice the topology of the largest inventory."""
+
+MOST_DEPTH = 50
 
 
 def digest(value: Any) -> str:
@@ -25,6 +31,25 @@ def _safe_name(value: str) -> str:
     return value
 
 
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    """What is written can be read back: finite numbers, text that is Unicode, and no deeper than readers follow."""
+    pending: list[tuple[Any, int]] = [(value, 0)]
+    while pending:
+        item, depth = pending.pop()
+        if depth > MOST_DEPTH:
+            raise ValueError(f"nested more than {MOST_DEPTH} deep")
+        if isinstance(item, dict):
+            pending += [(part, depth + 1) for pair in item.items() for part in pair]
+        elif isinstance(item, (list, tuple)):
+            pending += [(part, depth + 1) for part in item]
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise ValueError(f"{item} is not a number JSON knows")
+        elif isinstance(item, str):
+            item.encode()
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(_plain_json)]
 Name = Annotated[str, AfterValidator(_safe_name)]
 Bytes = Annotated[int, Field(ge=0, le=2**63)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -67,27 +92,53 @@ class Document(Strict):
 
     @classmethod
     def from_json(cls, text: str | bytes, *, where: str) -> Self:
-        try:
-            data = json.loads(text, parse_constant=_no_constants)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not JSON: {error}", fix="check that the file is complete") from None
-        return cls.parse(data, where=where)
+        return cls.parse(read_json(text, where=where), where=where)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
         return cls.from_json(read_text(path), where=str(path))
 
 
+def read_json(text: str | bytes, *, where: str) -> Any:
+    """The data in ``text``; ``InputError`` where it is not JSON, or says one key twice (which one counts differs from reader to reader)."""
+    try:
+        if isinstance(text, bytes):
+            text = text.decode()
+        data = json.loads(text, parse_constant=_no_constants, object_pairs_hook=_no_key_twice)
+        if _HALF_PAIR.search(text):
+            json.dumps(data, ensure_ascii=False).encode()
+        return data
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not JSON: {str(error)[:200]}", fix="check that the file is complete") from None
+
+
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape that alone is no character; two of them may be one."""
+
+
 def _no_constants(name: str) -> Any:
     raise ValueError(f"{name} is not a number JSON knows")
 
 
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {twice[:60]!r} is there twice")
+    return found
+
+
 def read_text(path: str | Path) -> str:
-    """A text file a person named, or an ``InputError`` that says why it cannot be read."""
+    """A text file a person named, or an ``InputError`` that says why it cannot be read. A device that never ends is read up to a bound."""
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise InputError(f"cannot read {path}: it is larger than {MOST_BYTES >> 20} MiB", fix="check the path")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or ("not UTF-8 text" if isinstance(error, UnicodeError) else str(error))
         raise InputError(f"cannot read {path}: {reason}", fix="check the path") from None
 
 
@@ -96,7 +147,7 @@ def describe(error: ValidationError, *, where: str, model: type[BaseModel]) -> s
     parts = []
     faults = error.errors(include_url=False)
     for fault in faults[:5]:
-        place = ".".join(str(p) for p in fault["loc"]) or "document"
+        place = ".".join(str(p)[:60] for p in fault["loc"][:12]) or "document"
         text = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
             known = ", ".join(_fields_at(model, fault["loc"][:-1]))
@@ -107,7 +158,7 @@ def describe(error: ValidationError, *, where: str, model: type[BaseModel]) -> s
             got = fault.get("input")
             if isinstance(got, (str, int, float, bool)) and repr(got) not in text:
                 text += f" (got {str(got)[:60]!r})"
-        parts.append(f"{place}: {text}")
+        parts.append(f"{place}: {text[:400]}")
     more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
     return f"{where}: " + "; ".join(parts) + more
 

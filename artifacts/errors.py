@@ -17,14 +17,20 @@ class HetrlError(Exception):
 
     def __init__(self, message: str, *, fix: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.message = " ".join(message.split())
-        self.fix = " ".join(fix.split())
+        self.message = _one_line(message)
+        self.fix = _one_line(fix)
         self.details = details or {}
 
     @property
     def line(self) -> str:
         """The one line a person reads."""
         return f"{self.kind}: {self.message}" + (f" → {self.fix}" if self.fix else "")
+
+
+def _one_line(text: str) -> str:
+    """One line that any terminal shows as it is: what a hostile name holds (escape codes, half of a surrogate pair) is spelt out."""
+    text = " ".join(text.split())
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class InputError(HetrlError):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from artifacts.base import Document, Name, Strict
+from artifacts.base import Document, JsonObject, Name, Strict
 from artifacts.manifest import VersionRef
 
 
@@ -21,7 +21,7 @@ class StageRequest(Document):
     version: Name = Field(description="the version to write")
     inputs: dict[Name, VersionRef] = Field(default_factory=dict, description="artifact name → version to read it from")
     context: dict[Name, list[VersionRef]] = Field(default_factory=dict, description="earlier versions to compare with, newest first")
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: JsonObject = Field(default_factory=dict)
     run_id: str = ""
     runner: str = "process"
     code_digest: str = ""

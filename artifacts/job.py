@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from artifacts.base import Document, Name, Strict, read_text
 from artifacts.errors import InputError
 from artifacts.model_spec import ModelSpec
+from artifacts.yaml_text import read_yaml
 
 Algorithm = Literal["ppo", "grpo"]
 TaskName = Literal["rollout", "reward_inference", "reference_inference", "critic_inference", "actor_training", "critic_training"]
@@ -197,23 +197,23 @@ def load_job(path: str, overrides: list[str] | None = None) -> Job:
     Raises:
         InputError: the file cannot be read, is not YAML, or is not a job; the message says where and what to do.
     """
+    return parse_job(read_text(path), where=str(path), overrides=overrides)
+
+
+def parse_job(text: str, *, where: str, overrides: list[str] | None = None) -> Job:
+    """Like :func:`load_job`, of a text; ``where`` is what messages call it."""
     from artifacts.catalog import model_by_name
 
-    try:
-        data = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{place} is not YAML: {getattr(error, 'problem', None) or error}", fix="mend the syntax") from None
+    data = read_yaml(text, where=where)
     if not isinstance(data, dict):
-        raise InputError(f"{path} holds {type(data).__name__}, not a job", fix="start from infra/jobs/tiny-grpo.yaml")
+        raise InputError(f"{where} holds {type(data).__name__}, not a job", fix="start from infra/jobs/tiny-grpo.yaml")
     for override in overrides or []:
         _set(data, override)
     models = data.get("models")
     if isinstance(models, dict):
-        data["models"] = {role: model_by_name(m, where=f"{path}: models.{role}").model_dump() if isinstance(m, str) else m
+        data["models"] = {role: model_by_name(m, where=f"{where}: models.{role}").model_dump() if isinstance(m, str) else m
                           for role, m in models.items()}
-    return Job.parse(data, where=str(path))
+    return Job.parse(data, where=where)
 
 
 def _set(data: dict[str, Any], override: str) -> None:
@@ -221,10 +221,7 @@ def _set(data: dict[str, Any], override: str) -> None:
     keys = path.split(".")
     if not sep or not all(keys):
         raise InputError(f"--set {override!r} is not of the form a.b=value", fix="for example --set batch.prompts=16")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"--set {override!r}: the value is not YAML", fix="quote it") from None
+    value = read_yaml(text, where=f"the value of --set {path[:60]}")
     for key in keys[:-1]:
         data = data.setdefault(key, {})
         if not isinstance(data, dict):

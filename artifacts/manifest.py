@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from artifacts.base import Bytes, Document, Name, Strict
+from artifacts.base import Bytes, Document, JsonObject, Name, Strict
 
 
 class FileEntry(Strict):
@@ -53,8 +53,8 @@ class Manifest(Document):
     files: dict[Name, FileEntry] = Field(description="logical file name (plan.json) → what is stored")
     inputs: dict[Name, VersionRef] = Field(default_factory=dict, description="artifact name → the version it was read from")
     context: dict[Name, list[VersionRef]] = Field(default_factory=dict, description="versions it was compared with; not part of the key")
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    summary: dict[str, Any] = Field(default_factory=dict, description="a few figures for listings")
+    parameters: JsonObject = Field(default_factory=dict)
+    summary: JsonObject = Field(default_factory=dict, description="a few figures for listings")
     producer: Producer
 
     @property

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 
-from pydantic import Field, computed_field
+from pydantic import Field, ValidationError, computed_field
 
-from artifacts.base import Document, Seconds, Strict
+from artifacts.base import Document, Seconds, Strict, read_json
 from artifacts.errors import InputError
 
 
@@ -29,8 +29,8 @@ class Header(Strict):
 class Replica(Strict):
     """What one replica of a task did in an iteration."""
 
-    sequences: int = Field(ge=0)
-    tokens: int = Field(ge=0)
+    sequences: int = Field(ge=0, le=2**53)
+    tokens: int = Field(ge=0, le=2**53)
     time_s: Seconds
 
 
@@ -39,10 +39,10 @@ class Iteration(Strict):
 
     line: Literal["iteration"] = "iteration"
     step: int = Field(ge=1)
-    time_s: float = Field(gt=0)
+    time_s: float = Field(ge=1e-9)
     by_task_s: dict[str, Seconds] = Field(description="task → seconds; also weight_update, reward, other")
-    sequences: int = Field(ge=0)
-    tokens: int = Field(ge=0)
+    sequences: int = Field(ge=0, le=2**53)
+    tokens: int = Field(ge=0, le=2**53)
     reward_mean: float | None = None
     loss: float | None = None
     kl: float | None = None
@@ -80,9 +80,7 @@ class Throughput(Document):
         """Parse a log; a last line cut off by a crash is left out, any other bad line is an ``InputError``."""
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
-        lines = text.splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            lines.pop()
+        lines = text.split("\n")[:-1]  # not splitlines: a name may hold characters that other conventions end a line with
         if not lines:
             raise InputError(f"{where} is empty", fix="rerun the train stage")
         header = _Line.header(lines[0], where)
@@ -95,21 +93,27 @@ class _Line:
         try:
             return Header.model_validate_json(line)
         except ValueError as error:
-            raise InputError(f"{where} line 1 is not a throughput header: {str(error).splitlines()[0]}") from None
+            raise InputError(f"{where} line 1 is not a throughput header: {_reason(error)}", fix="rerun the train stage") from None
 
     @staticmethod
     def iterations(lines: Iterable[str], where: str) -> Iterable[Iteration]:
         for number, line in enumerate(lines, start=2):
             try:
                 yield _parse_iteration(line)
-            except ValueError as error:
-                raise InputError(f"{where} line {number} is not an iteration: {str(error).splitlines()[0]}") from None
+            except (ValueError, InputError) as error:
+                raise InputError(f"{where} line {number} is not an iteration: {_reason(error)}", fix="rerun the train stage") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False)[0]
+        return f"{'.'.join(str(part)[:60] for part in fault['loc'][:12]) or 'it'}: {fault['msg'][:400]}"
+    return str(error)
 
 
 def _parse_iteration(line: str) -> Iteration:
-    import json
-
-    data = json.loads(line)
-    for derived in ("samples_per_s", "tokens_per_s"):
-        data.pop(derived, None)
+    data = read_json(line, where="it")
+    if isinstance(data, dict):
+        for derived in ("samples_per_s", "tokens_per_s"):
+            data.pop(derived, None)
     return Iteration.model_validate(data)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from artifacts.base import read_text
 from artifacts.errors import InputError
+from artifacts.yaml_text import read_yaml
 
 DESCRIPTION = "fleet.yaml"
 """In a folder of listings: what no tool says (``name``, ``machines``, ``gpus``, ``types``, ``links``), and ``files``, if not all count."""
@@ -38,8 +37,8 @@ def from_description(said: dict[str, Any], where: Path) -> dict[str, Any]:
 def description_in(text: str) -> dict[str, Any] | None:
     """What a YAML says that names files of listings; None: the text is something else (an inventory, or a listing itself)."""
     try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError):
+        data = read_yaml(text, where="the description")
+    except InputError:
         return None
     return data if isinstance(data, dict) and "files" in data else None
 
@@ -57,10 +56,7 @@ def _file(item: Any, where: Path) -> dict[str, str]:
 
 
 def _mapping(text: str, where: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{where} is not YAML: {getattr(error, 'problem', None) or error}", fix="check indentation and quotes") from None
+    data = read_yaml(text, where=str(where))
     if not isinstance(data, dict):
         raise InputError(f"{where} holds {type(data).__name__}, not a description of a fleet",
                          fix="write machines:, gpus:, types: or links:")

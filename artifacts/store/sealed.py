@@ -7,7 +7,7 @@ import json
 import re
 from typing import TypeVar
 
-from artifacts.base import Document
+from artifacts.base import Document, read_json
 from artifacts.errors import InputError, StoreError
 
 _BLANK = "0" * 64
@@ -33,9 +33,9 @@ def unseal(data: bytes, model: type[D], *, where: str) -> D:
     blank = data[:start] + _BLANK.encode() + data[end:]
     if hashlib.sha256(blank).hexdigest().encode() != match.group(1):
         raise StoreError(f"{where} is altered: its bytes are not those that were sealed", fix=_RESTORE)
-    body = json.loads(data)
-    body.pop("seal")
     try:
+        body = read_json(data, where=where)
+        body.pop("seal")
         return model.parse(body, where=where)
     except InputError as error:
         raise StoreError(error.message, fix="read it with the HetRL that wrote it") from None

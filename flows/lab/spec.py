@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from artifacts.base import Name, Strict, describe, read_text
 from artifacts.errors import InputError
+from artifacts.yaml_text import read_yaml
 
 MAX_MBIT_PER_S = 500
 """What the router, one process, keeps up with."""
@@ -78,19 +78,18 @@ class LabSpec(Strict):
 
 def read_lab(path: str | Path) -> LabSpec:
     """A lab from its YAML. Raises :class:`InputError` with one line that says what is wrong and where."""
-    try:
-        data = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InputError(f"{path} is not YAML{place}: {problem}", fix="check indentation and quotes") from None
+    return parse_lab(read_text(path), where=str(path))
+
+
+def parse_lab(text: str, *, where: str) -> LabSpec:
+    """Like :func:`read_lab`, of a text; ``where`` is what messages call it."""
+    data = read_yaml(text, where=where)
     if not isinstance(data, dict):
-        raise InputError(f"{path} does not describe a lab", fix="start from infra/lab/two-regions.yaml")
+        raise InputError(f"{where} does not describe a lab", fix="start from infra/lab/two-regions.yaml")
     try:
         return LabSpec.model_validate(data)
     except ValidationError as error:
-        raise InputError(describe(error, where=str(path), model=LabSpec)) from None
+        raise InputError(describe(error, where=where, model=LabSpec)) from None
 
 
 def check_fits(spec: LabSpec, *, cores: int, memory_bytes: int) -> None:

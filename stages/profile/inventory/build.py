@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import uuid
 
-import yaml
 from pydantic import ValidationError
 
 from artifacts.base import describe
@@ -13,6 +12,7 @@ from artifacts.catalog.gpus import Gpu, gpu_by_name
 from artifacts.errors import InputError
 from artifacts.topology import ClusterRef, Device, Machine, Measured
 from artifacts.units import GIB
+from artifacts.yaml_text import read_yaml
 from stages.profile import rates
 from stages.profile.draft import Draft
 from stages.profile.host import safe_name
@@ -30,13 +30,7 @@ def read_inventory(text: str, *, where: str) -> Draft:
 
 
 def parse(text: str, *, where: str) -> Inventory:
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InputError(f"{where} is not YAML{place}: {problem}", fix="check indentation and quotes") from None
+    data = read_yaml(text, where=where)
     if not isinstance(data, dict):
         raise InputError(f"{where} does not hold an inventory", fix="start from one of the examples in infra/clusters")
     try:

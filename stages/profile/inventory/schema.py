@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
-from artifacts.base import Name, Rate, Strict
+from artifacts.base import Name, Strict
+
+Amount = Annotated[float, Field(gt=0, le=1e9)]
+"""GiB, TFLOP/s, GB/s, Gbit/s: far above any machine's, and still a number in bytes."""
 
 
 class GpuItem(Strict):
@@ -12,9 +17,9 @@ class GpuItem(Strict):
 
     gpu: str = Field(min_length=1, description="name in the catalogue, or the driver's name")
     count: int = Field(default=1, ge=1, le=64)
-    memory_gib: Rate | None = None
-    achieved_tflops: Rate | None = Field(default=None, description="16-bit matmul rate as measured")
-    memory_gb_per_s: Rate | None = Field(default=None, description="rate at which weights are read, as measured")
+    memory_gib: Amount | None = None
+    achieved_tflops: Amount | None = Field(default=None, description="16-bit matmul rate as measured")
+    memory_gb_per_s: Amount | None = Field(default=None, description="rate at which weights are read, as measured")
     price_per_hour: float | None = Field(default=None, ge=0, description="of one GPU")
 
 
@@ -26,7 +31,7 @@ class MachineItem(Strict):
     gpus: list[GpuItem] = Field(min_length=1)
     region: str = ""
     zone: str = ""
-    host_memory_gib: Rate
+    host_memory_gib: Amount
     cpus: int = Field(ge=1)
 
     @property
@@ -38,7 +43,7 @@ class LinkItem(Strict):
     """A class of links: one-way latency and bandwidth of each direction."""
 
     latency_ms: float = Field(ge=0, le=60_000)
-    bandwidth_gbit_per_s: Rate
+    bandwidth_gbit_per_s: Amount
 
 
 class PairItem(Strict):
@@ -46,7 +51,7 @@ class PairItem(Strict):
 
     between: list[str] = Field(min_length=2, max_length=2)
     latency_ms: float | None = Field(default=None, ge=0, le=60_000)
-    bandwidth_gbit_per_s: Rate | None = None
+    bandwidth_gbit_per_s: Amount | None = None
     connected: bool = Field(default=True, description="false: there is no direct connection")
 
     @model_validator(mode="after")

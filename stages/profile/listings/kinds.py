@@ -6,7 +6,8 @@ import json
 import re
 from typing import Literal
 
-import yaml
+from artifacts.errors import InputError
+from artifacts.yaml_text import read_yaml
 
 Kind = Literal["nvidia-smi", "nvidia-smi topo", "amd-smi", "scontrol", "sinfo", "kubernetes", "inventory"]
 
@@ -31,8 +32,8 @@ def kind_of(text: str) -> Kind | None:
 
 def _document(text: str) -> Kind | None:
     try:
-        data = json.loads(text) if text[:1] in "[{" else yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError):
+        data = json.loads(text) if text[:1] in "[{" else read_yaml(text, where="the listing")
+    except (ValueError, RecursionError, InputError):
         return None
     if isinstance(data, dict) and ("gpu_data" in data or "asic" in data):
         return "amd-smi"

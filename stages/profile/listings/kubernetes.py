@@ -7,10 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from artifacts.errors import InputError
 from artifacts.units import MIB
+from artifacts.yaml_text import read_yaml
 from stages.profile.devices.found import FoundDevice
 from stages.profile.devices.mig import whole_name
 from stages.profile.listings.described import counted
@@ -22,7 +21,7 @@ _BINARY = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3
 
 
 def read_kubernetes(text: str, *, where: str, types: Mapping[str, str]) -> list[ListedMachine]:
-    data = json.loads(text) if text.lstrip()[:1] == "{" else yaml.safe_load(text)
+    data = json.loads(text) if text.lstrip()[:1] == "{" else read_yaml(text, where=where)
     items = (data.get("items") or []) if data.get("kind") != "Node" else [data]
     nodes = [item for item in items if isinstance(item, dict) and item.get("kind", "Node") == "Node"]
     if not nodes:
