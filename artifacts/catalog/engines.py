@@ -33,6 +33,9 @@ class DecodeHost(Strict):
     sequence_s: float = Field(ge=0)
     layer_s: float = Field(ge=0, description="launching a layer's operations one by one; 0: replayed from a graph")
 
+    def slower(self, times: float) -> DecodeHost:
+        return DecodeHost(gap_s=times * self.gap_s, sequence_s=times * self.sequence_s, layer_s=times * self.layer_s)
+
 
 class RolloutCapability(Strict):
     """How generation may be laid out. Pipeline stages: always one."""
@@ -85,6 +88,8 @@ class EngineCapability(Strict):
     divided_hops: bool = Field(description="each tensor-parallel shard sends the next pipeline stage its part of the activations, not all")
     fully_sharded: bool = Field(description="weights and gradients divided over the replicas too, gathered for every pass")
     launch_layer_s: float = Field(ge=0, description="host time to launch the operations of one layer and pass one by one")
+    host_flops_per_s: float = Field(default=0, ge=0, description="best matmul rate of the CPU device on which the host's times "
+                                    "were measured: on another they are in proportion to it; 0: the host is apart from the device")
     memory: EngineMemory
     source: str
 

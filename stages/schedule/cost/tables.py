@@ -78,6 +78,7 @@ def build_tables(problem: Problem) -> Tables:
             machine=fleet.machine,
             device_class=fleet.device_class,
             hbm=fleet.hbm_bytes_per_s,
+            slow=host_slowness(problem)[fleet.device_class],
             best=np.array([c.best for c in fleet.curves])[fleet.device_class],
             usable=problem.usable_bytes,
             capacity=fleet.memory_bytes,
@@ -93,6 +94,12 @@ def build_tables(problem: Problem) -> Tables:
         node=_nodes(problem.job.response_tokens),
         job=_job(problem, names),
     )
+
+
+def host_slowness(problem: Problem) -> Floats:
+    """``[C]``: how much longer than stated the host's times are. A CPU device is its own host; a GPU's is apart, and counts as stated."""
+    stated = problem.engine.host_flops_per_s
+    return np.array([stated / c.best if stated else 1.0 for c in problem.fleet.curves])
 
 
 def records(dtype: np.dtype[Any], **columns: Any) -> Records:

@@ -205,6 +205,7 @@ def test_more_room_and_more_speed_never_hurt(n: int, c: int, factor: float) -> N
 
 def test_a_faster_replica_takes_more_of_the_batch_and_all_end_together() -> None:
     problem = build_problem(job("tiny-qwen3", prompts=32), topology([(CPU, 1), (SLOW_CPU, 1)]))
+    problem = replace(problem, engine=problem.engine.model_copy(update={"host_flops_per_s": 0.0}))  # the host's time does not depend on the share
     dealt, even = (group_price(problem, rollout=replace(layout([[[0]], [[1]]], (4,), (64, 64)), local=local)) for local in ((), (64, 64)))
     first, second = dealt.layouts["rollout"].local
     assert first > 2 * second and first + second == 128

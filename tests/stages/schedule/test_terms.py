@@ -24,7 +24,7 @@ def problem(kind: Kind = FAST, count: int = 1, *, recompute: str = "none", offlo
         small_model(), prompts=4, responses=2, micro=1, prompt=(4, 4), response=(4, 4),
         engine=Engine(recompute=recompute, offload=offload, rollout="vllm" if kind.vendor != "cpu" else "auto"),  # type: ignore[arg-type]
     )  # fmt: skip
-    return with_engine(build_problem(work, topology([(kind, count)])), **{"launch_layer_s": 0.0, **engine})  # type: ignore[arg-type]
+    return with_engine(build_problem(work, topology([(kind, count)])), **{"launch_layer_s": 0.0, "host_flops_per_s": 0.0, **engine})  # type: ignore[arg-type]
 
 
 def test_a_layer_takes_at_least_the_time_to_launch_it() -> None:
@@ -37,6 +37,13 @@ def test_a_layer_takes_at_least_the_time_to_launch_it() -> None:
         assert after.time_s - before.time_s == pytest.approx(8 * 4 * passes * 10.0 - (layers - 8 * ends))
         assert after.terms["host"] == pytest.approx(after.time_s - before.time_s)
         assert task_price(problem(recompute=recompute, launch_layer_s=1e-3), name, ONE).terms == before.terms
+
+
+def test_a_cpu_device_is_its_own_host() -> None:
+    """Half as fast as the device on which the host's time was measured: twice as long. A GPU's host is apart."""
+    slow = problem(launch_layer_s=10.0, host_flops_per_s=2e6)
+    assert task_price(slow, "reference_inference", ONE).time_s == pytest.approx(
+        task_price(problem(launch_layer_s=20.0), "reference_inference", ONE).time_s)
 
 
 def test_forward_and_backward_wait_for_the_host_each_by_itself() -> None:

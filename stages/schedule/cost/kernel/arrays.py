@@ -40,6 +40,7 @@ DEVICE = _record(
         ("machine", _I),
         ("device_class", _I),
         ("hbm", _F),  # achieved bytes/s of device memory
+        ("slow", _F),  # the host's times on it, times as long as stated
         ("best", _F),  # FLOP/s at the best point of its class's curve
         ("usable", _F),  # plannable bytes
         ("capacity", _F),

@@ -16,7 +16,7 @@ from stages.schedule.cost.kernel.jit import inner
 from stages.schedule.cost.kernel.pipeline import count_hops, hop_seconds
 from stages.schedule.cost.kernel.rates import curve_at
 
-Pace = tuple[float, float]
+Pace = tuple[float, float, float]
 """Bytes/s of memory, and FLOP/s at the best point of the curve, of a stage's slowest shards."""
 Step = tuple[float, float, float, float]
 """Seconds of a decode step: computing and reading, all-reduces, hops, waiting for the host."""
@@ -120,7 +120,7 @@ def stage_step(
     weights = layers * tb.task[t].layer_params * tb.job[0].element_bytes + (
         tb.task[t].vocab * tb.task[t].hidden * tb.job[0].element_bytes if last else 0.0
     )
-    hbm, best = pace
+    hbm, best, _ = pace
     flops = tokens * (layers * tb.task[t].layer_flops + (tb.task[t].head_flops if last else 0.0))
     matrices = max(weights / hbm, flops / slowest_rate(tb, fp, lg, i, j, tokens))
     seen = tokens * context * layers
@@ -164,24 +164,26 @@ def slowest_rate(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, tokens: float
 
 @inner
 def replica_ring(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int) -> tuple[Ring, Pace]:
-    """The tensor-parallel ring of a stage, and its slowest shard's rates."""
+    """The tensor-parallel ring of a stage, its slowest shard's rates, and how slow the replica's slowest host is."""
     t = tb.job[0].rollout
     pp, tp = fp.row[t].pp, fp.row[t].tp
-    start, hbm, best = (i * pp + j) * tp, 1e300, 1e300
+    start, hbm, best, slow = (i * pp + j) * tp, 1e300, 1e300, 0.0
+    for r in range(i * pp * tp, (i + 1) * pp * tp):
+        slow = max(slow, tb.dev[fp.ranks[t, r]].slow)
     for r in range(start, start + tp):
         hbm = min(hbm, tb.dev[fp.ranks[t, r]].hbm)
         best = min(best, tb.dev[fp.ranks[t, r]].best)
     load_ring(lg, fp, t, start, 1, tp)
-    return ring_of(tb, lg, tp), (hbm, best)
+    return ring_of(tb, lg, tp), (hbm, best, slow)
 
 
 @inner
 def whole_step(tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, pace: Pace, tokens: float, context: float) -> Step:
     """Until every one of ``tokens`` sequences has its next token: what the devices do, and the host's time beside it."""
     work, comm, hops = on_devices(tb, fp, lg, i, ring, pace, tokens, context)
-    job = tb.job[0]
-    launch = max(0.0, tb.task[job.rollout].layers * job.step_layer - work - comm - hops)
-    return work, comm, hops, job.step_gap + job.step_each * tokens + launch
+    job, slow = tb.job[0], pace[2]
+    launch = max(0.0, slow * tb.task[job.rollout].layers * job.step_layer - work - comm - hops)
+    return work, comm, hops, slow * (job.step_gap + job.step_each * tokens) + launch
 
 
 @inner
@@ -220,7 +222,7 @@ def prefill(tb: Tables, fp: Flat, lg: Ledger, i: int, sequences: int, in_flight:
     passes = tokens / at_once
     way = most = 0.0
     for j in range(pp):
-        ring, (hbm, _) = replica_ring(tb, fp, lg, i, j)
+        ring, (hbm, _, _) = replica_ring(tb, fp, lg, i, j)
         layers, last = fp.split[t, j], j == pp - 1
         attention = sequences * tb.task[t].attention_flops * tb.job[0].prompt_mean * tb.job[0].prompt_mean
         flops = layers * (tb.task[t].layer_flops * tokens + attention) + (tb.task[t].head_flops * sequences if last else 0.0)

@@ -112,7 +112,7 @@ def stage_seconds(
     full = tb.job[0].recompute == FULL
     multiplier = (4.0 if full else 3.0) if training else 1.0  # FLOPs and traffic; a backward pass is two forward ones
     passes = (3.0 if full else 2.0) if training else 1.0
-    rate, hbm, factor, before = 1e300, 1e300, 0.0, -1
+    rate, hbm, factor, slow, before = 1e300, 1e300, 0.0, 0.0, -1
     home, inside = tb.dev[fp.ranks[task, start]].machine, True
     for r in range(start, start + tp):
         device = fp.ranks[task, r]
@@ -123,6 +123,7 @@ def stage_seconds(
             before = klass
             rate = min(rate, forward_rate(tb, lg, task, tp, klass, sequences))
             factor = max(factor, tb.factor[row, klass])
+            slow = max(slow, tb.dev[device].slow)
     # without fused attention the masked half is computed too
     attention = sequences * tb.task[task].attention_flops * tb.job[0].tokens * tb.job[0].tokens * (1.0 if tb.job[0].flash else 2.0)
     compute = multiplier * (tb.task[task].layer_flops * tokens + attention) / tp / rate
@@ -139,7 +140,7 @@ def stage_seconds(
         else:
             load_ring(lg, fp, task, start, 1, tp)
             reduce = times * ring_pass(ring_of(tb, lg, tp), bytes_)
-    work, launch = compute + wait + traffic, tb.job[0].launch
+    work, launch = compute + wait + traffic, tb.job[0].launch * slow
     forward = work / multiplier + reduce / passes
     host = max(0.0, launch - forward) + max(0.0, (passes - 1.0) * launch - (work + reduce - forward))
     head = softmax = 0.0

@@ -63,6 +63,10 @@ class Devices:
         """At the best point of the slowest's curve."""
         return min(self._curves[d].best for d in shards)
 
+    def host_slowness(self, shards: Iterable[int], *, stated_flops_per_s: float) -> float:
+        """How much longer than stated the slowest's host takes: a CPU device is its own host. Stated 0: hosts apart, as stated."""
+        return max(stated_flops_per_s / self._curves[d].best for d in shards) if stated_flops_per_s else 1.0
+
     def read_bytes_per_s(self, shards: Iterable[int]) -> float:
         """Memory rate of the slowest."""
         return min(self.topology.devices[d].memory_bandwidth_bytes_per_s.value for d in shards)

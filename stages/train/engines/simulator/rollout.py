@@ -58,7 +58,7 @@ def _server(setting: Setting, unit: Unit, replica: int) -> Server:
         flops_per_s=flops_per_s,
         best_flops_per_s=setting.devices.best_flops_per_s(unit),
         fused=rules.fused_operations,
-        host=rules.host,
+        host=rules.host.slower(setting.devices.host_slowness(unit, stated_flops_per_s=setting.engine.host_flops_per_s)),
         kv_tokens=kv_tokens(setting, replica),
         most_sequences=min(rules.sequences_in_flight, rollout.strategy.micro_batch_sequences),
         most_tokens=rules.prefill_tokens,

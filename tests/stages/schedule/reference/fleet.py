@@ -20,7 +20,8 @@ NOT_MEASURED_BYTES_PER_S = 1e-9
 
 @dataclass(frozen=True)
 class Fleet:
-    """By device index: machine, class, bytes/s of memory, plannable bytes, capacity, bytes/s to the host, whether its memory is the host's.
+    """By device index: machine, class, bytes/s of memory, plannable bytes, capacity, bytes/s to the host, whether its memory is the host's,
+    times as long as stated that the host's work takes (a CPU device is its own host).
 
     By machine index: bytes of host memory; by pair: one-way latency (s) and s/byte, ``[m][m]`` between devices inside machine m.
     ``sends`` and ``receives``: s/byte of a machine's port, which is as fast as its fastest link out or in.
@@ -30,6 +31,7 @@ class Fleet:
     device_class: list[int]
     curves: tuple[Curve, ...]
     hbm: list[float]
+    slow: list[float]
     usable: list[float]
     capacity: list[float]
     host_rate: list[float]
@@ -51,6 +53,8 @@ class Fleet:
             device_class=fleet.device_class.tolist(),
             curves=fleet.curves,
             hbm=fleet.hbm_bytes_per_s.tolist(),
+            slow=[problem.engine.host_flops_per_s / fleet.curves[c].best if problem.engine.host_flops_per_s else 1.0
+                  for c in fleet.device_class.tolist()],
             usable=[m * (1.0 - problem.engine.memory.reserve) for m in fleet.memory_bytes.tolist()],
             capacity=fleet.memory_bytes.tolist(),
             host_rate=[NOT_MEASURED_BYTES_PER_S if isnan(rate) else rate for rate in fleet.host_bytes_per_s.tolist()],
@@ -69,6 +73,9 @@ class Fleet:
 
     def slowest_memory(self, devices: Iterable[int]) -> float:
         return min(self.hbm[d] for d in devices)
+
+    def slowest_host(self, devices: Iterable[int]) -> float:
+        return max(self.slow[d] for d in devices)
 
     def pair(self, source: int, target: int) -> tuple[int, int]:
         return self.machine[source], self.machine[target]

@@ -122,8 +122,9 @@ class Replica:
     def step(self, sequences: float, context: float) -> Step:
         """A token for every sequence, and what the host adds: a gap, something for each sequence, and launching where that takes longer."""
         done, host = self.on_devices(sequences, context), self.problem.engine.rollout.host
-        launch = max(0.0, sum(self.layers) * host.layer_s - done.seconds)
-        return done + Step(0.0, 0.0, 0.0, host.gap_s + host.sequence_s * sequences + launch)
+        slow = self.fleet.slowest_host(d for stage in self.ranks for d in stage)
+        launch = max(0.0, slow * sum(self.layers) * host.layer_s - done.seconds)
+        return done + Step(0.0, 0.0, 0.0, slow * (host.gap_s + host.sequence_s * sequences) + launch)
 
     def on_devices(self, sequences: float, context: float) -> Step:
         """A token for every sequence. With pp stages, pp groups of sequences are under way (of at least one sequence each, while there are

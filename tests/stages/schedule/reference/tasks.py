@@ -98,7 +98,8 @@ def stage_price(
     waiting = max(0.0, read - layer)
     forward = (layer + waiting + moved) / forwards + reduce / passes
     backward = layer + waiting + moved + reduce - forward
-    host = max(0.0, engine.launch_layer_s - forward) + max(0.0, (passes - 1) * engine.launch_layer_s - backward)
+    launch = engine.launch_layer_s * fleet.slowest_host(shards)
+    host = max(0.0, launch - forward) + max(0.0, (passes - 1) * launch - backward)
     return Stage(
         compute=factor * (layers * layer + head),
         hbm=factor * layers * waiting,
