@@ -10,6 +10,7 @@ from artifacts.invocation import StageRequest
 from artifacts.job import Job
 from artifacts.manifest import LeaseRecord, Manifest
 from artifacts.plan import Plan
+from artifacts.plan_diff import PlanDiff
 from artifacts.prediction import Prediction
 from artifacts.search import Search
 from artifacts.throughput import Throughput
@@ -19,5 +20,5 @@ from artifacts.validation import Validation
 DOCUMENTS: dict[str, type[Document]] = {
     cls.artifact: cls
     for cls in (Job, Topology, Plan, Prediction, Search, Deployment, Throughput, Checkpoint, Validation, Calibration,
-                Manifest, LeaseRecord, StageRequest)
+                PlanDiff, Manifest, LeaseRecord, StageRequest)
 }

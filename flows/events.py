@@ -21,10 +21,14 @@ from artifacts.job import Job
 from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.topology import Topology
+from artifacts.topology_change import describe_change
 from artifacts.validation import Validation
 from artifacts.views import plan_markdown, validation_rows
+from artifacts.views.plan_diff import headline
 from flows.links import link
 from flows.pipeline import Pipeline, StepResult
+from flows.replan import Replanned
+from flows.review import Review
 
 THIN_S = 2.0
 """At most one progress line in so many seconds: the whole log is in the work folder, Prefect gets what a person follows."""
@@ -68,10 +72,30 @@ def publish(result: StepResult, pipeline: Pipeline) -> None:
 
 
 def _after_profile(result: StepResult, pipeline: Pipeline) -> None:
+    """The event says whether this run plans anew by itself: an automation that re-plans leaves that one alone."""
     cluster = str(result.summary.get("cluster", "local"))
-    if result.summary.get("changed") and result.summary.get("previous") and not result.hit:
-        emit_event(event="hetrl.topology.changed", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
-                   payload={"cluster": cluster, "version": result.version, "changes": result.summary.get("changes", [])})
+    if result.hit:
+        changes = _changes_against_last(result, pipeline)
+    elif result.summary.get("changed") and result.summary.get("previous"):
+        changes = list(result.summary.get("changes", []))
+    else:
+        return
+    if changes:
+        planned = "schedule" in pipeline.options.selection.stages
+        emit_event(event="hetrl.topology.changed",
+                   resource={"prefect.resource.id": f"hetrl.cluster.{cluster}", "hetrl.replanned": "by this run" if planned else "not yet"},
+                   payload={"cluster": cluster, "version": result.version, "changes": changes, "reason": "; ".join(changes)})
+
+
+def _changes_against_last(result: StepResult, pipeline: Pipeline) -> list[str]:
+    """What changed since the topology that was in force when a version that was made before is found again: a machine that came back."""
+    store = pipeline.store
+    now = store.read(pipeline.known["topology"], Topology)
+    for ref in reversed(store.history("profile")[:-1]):
+        before = store.read(ref, Topology)
+        if (before.cluster.kind, before.cluster.name) == (now.cluster.kind, now.cluster.name):
+            return describe_change(before, now) if before.fingerprint != now.fingerprint else []
+    return []
 
 
 def _after_schedule(result: StepResult, pipeline: Pipeline) -> None:
@@ -89,9 +113,28 @@ def _after_validate(result: StepResult, pipeline: Pipeline) -> None:
     _link(result, pipeline, "hetrl-report", "Report of the run")
     if validation.verdict == "off" and not result.hit:
         cluster = pipeline.store.read(pipeline.known["topology"], Topology).cluster.name
-        emit_event(event="hetrl.prediction.off", resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
-                   payload={"cluster": cluster, "version": result.version, "error": validation.iteration.error,
-                            "suspect": validation.suspect})
+        refitted = bool(result.summary.get("calibrated"))
+        error = validation.iteration.error
+        reason = f"the prediction was off by {error:+.0%}" + (f", most likely {validation.suspect}" if validation.suspect else "")
+        emit_event(event="hetrl.prediction.off",
+                   resource={"prefect.resource.id": f"hetrl.cluster.{cluster}", "hetrl.refitted": "yes" if refitted else "no"},
+                   payload={"cluster": cluster, "version": result.version, "error": error, "suspect": validation.suspect, "reason": reason})
+
+
+def publish_diff(replanned: Replanned, pipeline: Pipeline) -> None:
+    """The plan diff, for the run's page and for whoever listens."""
+    create_markdown_artifact(markdown=replanned.markdown, key="hetrl-plan-diff", description=headline(replanned.diff))
+    manifest = pipeline.store.manifest(replanned.ref)
+    create_link_artifact(link=link(pipeline.store, manifest, "plan_diff.md"), link_text="Plan diff", key="hetrl-plan-diff-file")
+
+
+def emit_decision(replanned: Replanned, pipeline: Pipeline, answer: Review) -> None:
+    """``hetrl.plan.adopted`` or ``hetrl.plan.kept``."""
+    cluster = pipeline.store.read(pipeline.known["topology"], Topology).cluster.name
+    emit_event(event="hetrl.plan.adopted" if answer.decision == "adopt" else "hetrl.plan.kept",
+               resource={"prefect.resource.id": f"hetrl.cluster.{cluster}"},
+               payload={"cluster": cluster, "diff": str(replanned.ref), "before": replanned.diff.before, "after": replanned.diff.after,
+                        "note": answer.note})
 
 
 def _link(result: StepResult, pipeline: Pipeline, key: str, text: str) -> None:

@@ -12,19 +12,20 @@ StageName = Literal["profile", "schedule", "deploy", "train", "validate"]
 
 @dataclass(frozen=True)
 class StageSpec:
-    """What a stage reads. ``context`` is compared with, and is not part of the version's key."""
+    """What a stage reads. ``context`` is compared with, and is not part of the version's key; ``warm`` is that where a run asks for it."""
 
     name: StageName
     inputs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
+    warm: tuple[str, ...] = ()
     timeout_s: float = 3600.0
     retries: int = 1
 
 
 STAGES: tuple[StageSpec, ...] = (
     StageSpec("profile", context=("topology",), timeout_s=900),
-    StageSpec("schedule", inputs=("job", "topology"), optional=("calibration",), timeout_s=3600),
+    StageSpec("schedule", inputs=("job", "topology"), optional=("calibration",), warm=("plan",), timeout_s=3600),
     StageSpec("deploy", inputs=("job", "topology", "plan"), timeout_s=900),
     StageSpec("train", inputs=("job", "topology", "plan", "deployment"), timeout_s=7 * 24 * 3600.0),
     StageSpec("validate", inputs=("job", "topology", "plan", "prediction", "search", "deployment", "throughput"),

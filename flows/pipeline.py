@@ -36,6 +36,8 @@ class RunOptions:
     force: bool = False
     topology: str = ""
     run_id: str = ""
+    warm: bool = False
+    """Whether a search starts from the latest plans. Not part of a version's key: it makes a search shorter, not another one."""
     workdir: Path = Path(".hetrl/work")
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -178,8 +180,8 @@ class Pipeline:
 
     def _launch(self, decision: Decision, on_event: OnEvent) -> Manifest:
         stage = decision.stage
-        context = {name: refs for name in SPEC[stage].context
-                   if (refs := [m.ref for m in self._upstream.recent(MAKER[name], CONTEXT_VERSIONS)])}
+        offered = (*SPEC[stage].context, *(SPEC[stage].warm if self.options.warm else ()))
+        context = {name: refs for name in offered if (refs := [m.ref for m in self._upstream.recent(MAKER[name], CONTEXT_VERSIONS)])}
         request = StageRequest(
             stage=stage, store=self.options.store_url, pipeline=self.options.pipeline, version=decision.version, inputs=decision.inputs,
             context=context, parameters=self.stage_parameters(stage), run_id=self.options.run_id, runner=self.runner.name,

@@ -40,6 +40,7 @@ class RunRequest:
     solver: str = ""
     budget: str = ""
     seed: int | None = None
+    warm: bool = False
 
 
 def default_store() -> str:
@@ -71,7 +72,7 @@ def open_run(request: RunRequest, *, run_id: str) -> Pipeline:
     url = request.store or default_store()
     schedule = schedule_parameters(solver=request.solver, budget=request.budget, seed=request.seed)
     options = RunOptions(store_url=url, pipeline=request.pipeline, job=job, cluster=cluster, selection=selection, force=request.force,
-                         topology=request.topology, run_id=run_id,
+                         topology=request.topology, run_id=run_id, warm=request.warm,
                          parameters={"schedule": schedule})
     pipeline = Pipeline(open_store(url, pipeline=request.pipeline), make_runner(request.runner), options)
     pipeline.prepare()

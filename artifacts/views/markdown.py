@@ -23,8 +23,8 @@ def plan_markdown(job: Job, topology: Topology, plan: Plan, prediction: Predicti
     parts = [f"# Plan for {markdown(job.name)}", ""]
     for figure in plan_figures(topology, plan, prediction, None):
         parts.append(f"- **{markdown(figure.label)}:** {markdown(figure.value)}" + (f" ({markdown(figure.note)})" if figure.note else ""))
-    parts += ["", "## Who runs where", "", *_table(plan_tables.group_table(topology, plan))]
-    parts += ["", "## Layout of each task", "", *_table(_with_times(plan, prediction))]
+    parts += ["", "## Who runs where", "", *table_lines(plan_tables.group_table(topology, plan))]
+    parts += ["", "## Layout of each task", "", *table_lines(_with_times(plan, prediction))]
     idle = plan_tables.idle_reasons(plan)
     if idle:
         parts += ["", "## Left idle", "", *(f"- {markdown(devices)}: {markdown(reason)}" for devices, reason in idle)]
@@ -39,7 +39,7 @@ def _with_times(plan: Plan, prediction: Prediction) -> Table:
     return Table((*layout.columns, "Predicted"), [(*row, time) for row, time in zip(layout.rows, times, strict=True)])
 
 
-def _table(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
     return [_row(table.columns), _row(["---"] * len(table.columns), escape=False), *(_row(row) for row in table.rows)]
 
 

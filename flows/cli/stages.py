@@ -17,17 +17,17 @@ from artifacts.deployment import Deployment
 from artifacts.errors import InfeasiblePlan, InputError
 from artifacts.invocation import StageRequest
 from artifacts.job import load_job
-from artifacts.manifest import Manifest, Producer, VersionRef
+from artifacts.manifest import Manifest, VersionRef
 from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.search import Search
 from artifacts.store import Store, open_store
 from artifacts.throughput import Throughput
 from artifacts.topology import Topology
-from artifacts.version import hetrl_version
 from flows.cli.progress import StageProgress
 from flows.cluster import profile_parameters
-from flows.graph import FILE, MAKER, StageName
+from flows.given import put_given
+from flows.graph import FILE, StageName
 from flows.launch import make_runner
 from flows.pipeline import StepResult
 
@@ -105,8 +105,8 @@ def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, An
     with tempfile.TemporaryDirectory(prefix="hetrl-") as scratch:
         url = (Path(scratch) / "store").as_uri()
         store = open_store(url, pipeline="files")
-        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=_put(store, inputs), parameters=parameters,
-                               run_id=Path(scratch).name, runner=runner, workdir=str(Path(scratch) / "work"))
+        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=put_given(store, inputs),
+                               parameters=parameters, run_id=Path(scratch).name, runner=runner, workdir=str(Path(scratch) / "work"))
         try:
             with StageProgress(stage, console) as progress, while_running(Path(request.workdir)):
                 done = launched.run(request, on_event=lambda event: progress.on_event(stage, event))
@@ -122,23 +122,6 @@ def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, An
     if as_json:
         typer.echo(json.dumps(done.outcome.summary | made))
     return done.outcome.summary | made
-
-
-def _put(store: Store, inputs: dict[str, Any]) -> dict[str, VersionRef]:
-    """The given documents as committed versions of the stages that make them."""
-    refs: dict[str, VersionRef] = {}
-    now = datetime.now(UTC)
-    for maker in dict.fromkeys(MAKER[name] for name in inputs):
-        writer = store.new_version(maker, "given")
-        for name in (n for n in inputs if MAKER[n] == maker):
-            if name == "throughput":
-                writer.put_bytes(FILE[name], inputs[name].to_jsonl().encode())
-            else:
-                writer.put_document(inputs[name])
-            refs[name] = VersionRef(stage=maker, version="given")
-        writer.commit(inputs={}, context={}, parameters={}, summary={},
-                      producer=Producer(hetrl=hetrl_version(), code_digest="", started_at=now, finished_at=now))
-    return refs
 
 
 def _export(store: Store, manifest: Manifest, out: Path) -> None:

@@ -15,6 +15,8 @@ from flows.services.state import home
 
 PORT = 4200
 POOL = "hetrl"
+HEARTBEAT_S = 60
+"""How often a run says that it lives; the automation that gives up silent runs counts on it (``flows.automations``)."""
 SERVER, WORKER = "prefect-server", "prefect-worker"
 
 QUIET = {
@@ -32,7 +34,8 @@ def api_url(port: int = PORT) -> str:
 
 
 def environment(port: int) -> dict[str, str]:
-    ours = {"PREFECT_API_URL": api_url(port), "PREFECT_HOME": str(home() / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "2"}
+    ours = {"PREFECT_API_URL": api_url(port), "PREFECT_HOME": str(home() / "prefect"), "PREFECT_WORKER_QUERY_SECONDS": "2",
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S)}
     return {**os.environ, **QUIET, **ours}
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from artifacts.topology import Unreachable
 from flows import events
-from flows.pipeline import StepResult
+from flows.graph import Selection
+from flows.pipeline import RunOptions, StepResult
 from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.draft import Draft
@@ -98,6 +100,8 @@ def test_the_event_says_which_cluster_and_what_changed(monkeypatch: pytest.Monke
     for version, parameters in (("v2", text), ("v3", {"cluster": {**text["cluster"], "text": PAIR.replace("count: 4", "count: 3")}})):
         status, outcome, _ = bench.run(version, parameters, ("v1",))
         assert status == 0, outcome
-        events.publish(StepResult("profile", version, False, 1.0, "", outcome.summary), None)  # type: ignore[arg-type]
-    assert emitted == [{"event": "hetrl.topology.changed", "resource": {"prefect.resource.id": "hetrl.cluster.pair"},
-                        "payload": {"cluster": "pair", "version": "v3", "changes": ["device b.gpu-3 (NVIDIA L4, 22.5 GiB) is gone from machine b"]}}]
+        run = SimpleNamespace(options=RunOptions(store_url="", selection=Selection(("profile",))))
+        events.publish(StepResult("profile", version, False, 1.0, "", outcome.summary), run)  # type: ignore[arg-type]
+    gone = "device b.gpu-3 (NVIDIA L4, 22.5 GiB) is gone from machine b"
+    assert emitted == [{"event": "hetrl.topology.changed", "resource": {"prefect.resource.id": "hetrl.cluster.pair", "hetrl.replanned": "not yet"},
+                        "payload": {"cluster": "pair", "version": "v3", "changes": [gone], "reason": gone}}]

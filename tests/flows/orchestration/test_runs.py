@@ -1,22 +1,11 @@
-"""The flow on a real Prefect server with a real worker, started by the functions ``hetrl up`` uses, on the embedded S3 server."""
+"""The flow on a real Prefect server with a real worker, on the embedded S3 server."""
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -24,97 +13,59 @@ import yaml
 
 from artifacts.store import open_store
 from artifacts.store.settings import StoreSettings
-from flows.services import daemon, prefect
-from flows.services.s3 import S3Server
-from flows.services.state import home, store_url
+from flows.automations import ZOMBIES
+from flows.graph import ORDER
+from flows.services import prefect
+from flows.services.state import store_url
+from tests.flows.orchestration.services import ROOT, Services
 
-ROOT = Path(__file__).parents[2]
 JOB = str(ROOT / "infra/jobs/qwen3-4b-grpo.yaml")
 PAIR = str(ROOT / "infra/clusters/workstation-pair.yaml")
-
-
-@dataclass(frozen=True)
-class Services:
-    port: int
-    s3: S3Server
-
-    def api(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{prefect.api_url(self.port)}{path}", data=data, headers={"content-type": "application/json"})
-        for _ in range(30):
-            try:
-                with urllib.request.urlopen(request, timeout=120) as answer:
-                    return json.loads(answer.read() or b"null")
-            except urllib.error.HTTPError as error:
-                if error.code != 503:  # a database that is busy: Prefect's own client asks again, too
-                    raise AssertionError(f"{path}: {error.code} {error.read()[:300]!r}") from None
-                time.sleep(1)
-        raise AssertionError(f"{path}: 503 thirty times")
-
-    def start(self, deployment: str, **parameters: object) -> str:
-        """Create a run; its id."""
-        [found] = self.api("/deployments/filter", {"deployments": {"name": {"any_": [deployment]}}})
-        made = self.api(f"/deployments/{found['id']}/create_flow_run", {"parameters": found["parameters"] | parameters, "state": {"type": "SCHEDULED"}})
-        return str(made["id"])
-
-    def finish(self, run: str, within_s: float = 500) -> dict[str, Any]:
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
-            state = self.api(f"/flow_runs/{run}")["state"]
-            if state["type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
-                return dict(state)
-            time.sleep(0.5)
-        raise AssertionError(f"run {run} did not end: {state}")
-
-    def tasks(self, run: str) -> dict[str, str]:
-        """Stage → state name."""
-        found = self.api("/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
-        return {t["name"]: t["state_name"] for t in found}
-
-
-def _free_port() -> int:
-    """Below the ports the kernel hands out by itself: nobody gets it by chance while the server is still starting."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-@pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> Iterator[Services]:
-    port = _free_port()
-    before = os.environ.get("HETRL_HOME")
-    os.environ["HETRL_HOME"] = str(tmp_path_factory.mktemp("home"))
-    try:
-        prefect.start_server(port)
-        prefect.deploy(ROOT, port)
-        prefect.start_worker(ROOT, {**s3_server.environment(), "HETRL_STORE": store_url()}, port)
-        yield Services(port, s3_server)
-    finally:
-        for name in (prefect.WORKER, prefect.SERVER):
-            running = daemon.find(home(), name)
-            if running:
-                running.stop()
-        os.environ.pop("HETRL_HOME")
-        if before is not None:
-            os.environ["HETRL_HOME"] = before
 
 
 def test_deployments_are_those_of_the_file_and_deploying_again_adds_none(services: Services) -> None:
     wanted = {d["name"] for d in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]}
     assert {d["name"] for d in services.api("/deployments/filter", {})} == wanted
-    before = services.api("/automations/count", {})
+    before = automations(services)
     prefect.deploy(ROOT, services.port)
     assert {d["name"] for d in services.api("/deployments/filter", {})} == wanted
-    assert services.api("/automations/count", {}) == before == 1
+    assert automations(services) == before
+    assert set(before) == {ZOMBIES, "hetrl: plan again when the topology changed", "hetrl: plan again when the calibration was refitted"}
+
+
+def automations(services: Services) -> list[str]:
+    return sorted(a["name"] for a in services.api("/automations/filter", {}))
+
+
+def test_schedules_have_a_name_and_a_time_zone_and_are_off(services: Services) -> None:
+    found = {d["name"]: d for d in services.api("/deployments/filter", {})}
+    schedules = {name: [(s["slug"], s["active"], s["schedule"]["cron"], s["schedule"]["timezone"]) for s in d["schedules"]] for name, d in found.items()}
+    assert schedules == {"train": [], "profile": [("nightly", False, "0 3 * * *", "UTC")], "schedule": [],
+                         "validate": [("weekly", False, "0 4 * * 0", "UTC")], "replan": []}
+    assert {name: (d["global_concurrency_limit"] or {}).get("limit") for name, d in found.items()} == {
+        "train": 1, "profile": 1, "schedule": None, "validate": None, "replan": 1}
+    assert all(d["description"] and "hetrl" in d["tags"] and d["work_pool_name"] == "hetrl" for d in found.values())
+    assert {key: found["replan"]["parameters"][key] for key in ("from_stage", "warm_start", "review_minutes")} == {
+        "from_stage": "schedule", "warm_start": True, "review_minutes": 60}
+
+
+def test_a_value_the_form_does_not_offer_is_refused(services: Services) -> None:
+    [train] = services.api("/deployments/filter", {"deployments": {"name": {"any_": ["train"]}}})
+    for wrong in ({"until_stage": "bogus"}, {"review_minutes": -1}, {"on_silence": "shrug"}, {"nosuch": 1}):
+        with pytest.raises(AssertionError, match="422|409|400"):
+            services.api(f"/deployments/{train['id']}/create_flow_run", {"parameters": train["parameters"] | wrong})
 
 
 def test_the_form_has_a_typed_field_for_every_parameter(services: Services) -> None:
     [train] = services.api("/deployments/filter", {"deployments": {"name": {"any_": ["train"]}}})
     fields = train["parameter_openapi_schema"]["properties"]
-    assert set(fields) == {"job", "cluster", "from_stage", "until_stage", "only", "force", "dry_run", "runner", "engine", "store"}
-    assert fields["runner"]["enum"] == ["process", "docker"]
+    assert set(fields) == {"job", "cluster", "from_stage", "until_stage", "only", "force", "dry_run", "runner", "engine", "store",
+                           "budget", "topology", "warm_start", "review_minutes", "on_silence", "reason"}
+    assert fields["runner"]["enum"] == ["process", "docker"] and fields["on_silence"]["enum"] == ["adopt", "keep"]
+    assert all(fields[name]["enum"] == list(ORDER) for name in ("from_stage", "until_stage"))
+    assert (fields["review_minutes"]["minimum"], fields["review_minutes"]["maximum"]) == (0, 7 * 24 * 60)
+    kinds = {name: field.get("type") for name, field in fields.items()}
+    assert {name for name, kind in kinds.items() if kind == "boolean"} == {"force", "dry_run", "warm_start"}
     assert all(field.get("description") for field in fields.values())
 
 
