@@ -17,7 +17,7 @@ from flows.cluster import profile_parameters
 from flows.graph import Selection, StageName
 from flows.launch import make_runner
 from flows.pipeline import Pipeline, RunOptions
-from flows.services.state import running_store
+from flows.services.state import home, running_store
 
 DEFAULT_JOB = "infra/jobs/tiny-grpo.yaml"
 
@@ -72,7 +72,7 @@ def open_run(request: RunRequest, *, run_id: str) -> Pipeline:
     url = request.store or default_store()
     schedule = schedule_parameters(solver=request.solver, budget=request.budget, seed=request.seed)
     options = RunOptions(store_url=url, pipeline=request.pipeline, job=job, cluster=cluster, selection=selection, force=request.force,
-                         topology=request.topology, run_id=run_id, warm=request.warm,
+                         topology=request.topology, run_id=run_id, warm=request.warm, workdir=home() / "work",
                          parameters={"schedule": schedule})
     pipeline = Pipeline(open_store(url, pipeline=request.pipeline), make_runner(request.runner), options)
     pipeline.prepare()
