@@ -2,6 +2,7 @@
 
     python containers/build.py                     all of them
     python containers/build.py profile schedule    these
+    python containers/build.py flow                the flow's own image, for infra/compose.yaml
     python containers/build.py --offline           nothing is downloaded: the wheelhouse is there, the base image or this Python is
 
 Run it with the project's own Python. The packages come from a wheelhouse that this Python's pip fills (containers/wheelhouse);
@@ -11,6 +12,7 @@ the base image is python:<version>-slim, or, where that cannot be pulled, one ma
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
 import tarfile
@@ -43,6 +45,8 @@ except ImportError as error:
 
 # In the order of the Dockerfile: the legacy builder builds everything above its target.
 LAYERS = {"profile": "light", "validate": "light", "schedule": "solver", "deploy": "engine", "train": "engine"}
+FLOW = "flow"
+"""No stage: Prefect's server and worker, in a Dockerfile of its own. Built when it is named."""
 _SHOWN_ON_FAILURE = 25
 
 
@@ -59,20 +63,22 @@ def build(stages: list[str], *, offline: bool, online: bool, base_image: str | N
     say(f"base image {base}")
     if not online:
         check_python(client, base)
-        for layer in dict.fromkeys(LAYERS[s] for s in stages):
+        for layer in dict.fromkeys(LAYERS.get(s, s) for s in stages):
             wheelhouse.ensure(f"engine-{engine}" if layer == "engine" else layer, offline=offline, say=say)
     arguments = {"BASE_IMAGE": base, "ENGINE": engine, "HETRL_VERSION": project_version(),
                  **{f"{s.upper()}_DIGEST": code_digest(s, ROOT) for s in LAYERS if (ROOT / "stages" / s).is_dir()}}
+    if FLOW in stages:
+        arguments["FLOW_DIGEST"] = flow_digest()
     if not online:
         arguments["PIP_NO_INDEX"] = "1"
     settings = DockerSettings.from_env()
     done = []
-    for stage in (s for s in LAYERS if s in stages):
+    for stage in (s for s in (*LAYERS, FLOW) if s in stages):
         started = time.monotonic()
         name = settings.image(stage)
         layers = [] if online else _layers_up_to(stage, engine)
         with tempfile.TemporaryFile() as context:
-            write_context(context, layers)
+            write_context(context, layers, _FLOW_PARTS if stage == FLOW else _STAGE_PARTS)
             context.seek(0)
             run_build(client, context, stage=stage, name=name, arguments=arguments, network="default" if online else "none")
         image = client.images.get(name)
@@ -122,21 +128,34 @@ def check_python(client: docker.DockerClient, base: str) -> None:
         raise CannotBuild(f"base image {base} has Python {there}, this is {here}; run this with Python {there}, or add --online")
 
 
-def write_context(out: IO[bytes], layers: list[str]) -> None:
+_STAGE_PARTS = ("artifacts", "stages")
+_FLOW_PARTS = (*_STAGE_PARTS, "flows", "infra/jobs", "infra/clusters", "prefect.yaml")
+
+
+def write_context(out: IO[bytes], layers: list[str], parts: tuple[str, ...] = _STAGE_PARTS) -> None:
     """The build context: what the Dockerfile copies and no more; normalised, so that the builder's cache sees only content."""
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for path in sorted(_context_files(layers)):
+        for path in sorted(_context_files(layers, parts)):
             member = tarfile.TarInfo(path.relative_to(ROOT).as_posix())
             member.size, member.mode = path.stat().st_size, 0o644
             with path.open("rb") as file:
                 tar.addfile(member, file)
 
 
+def flow_digest() -> str:
+    """sha256 of everything of ours that is in the flow's image."""
+    total = hashlib.sha256()
+    for path in sorted(_context_files([], _FLOW_PARTS)):
+        total.update(f"{path.relative_to(ROOT).as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
 def run_build(client: docker.DockerClient, context: IO[bytes], *, stage: str, name: str, arguments: dict[str, str], network: str) -> None:
     """One build, its steps told as they start; the last lines of the output when it fails."""
     last: deque[str] = deque(maxlen=_SHOWN_ON_FAILURE)
     try:
-        stream = client.api.build(fileobj=context, custom_context=True, dockerfile="containers/Dockerfile", target=stage, tag=name, rm=True,
+        file = "containers/flow.Dockerfile" if stage == FLOW else "containers/Dockerfile"
+        stream = client.api.build(fileobj=context, custom_context=True, dockerfile=file, target=stage, tag=name, rm=True,
                                   forcerm=True, decode=True, buildargs=arguments, network_mode=network)
         step = ""
         for message in stream:
@@ -161,19 +180,21 @@ def project_version() -> str:
 
 def _layers_up_to(stage: str, engine: str) -> list[str]:
     """The wheelhouse layers that the Dockerfile uses up to this target."""
+    if stage == FLOW:
+        return ["light", FLOW]
     order = ["light", "solver", "engine"]
     used = order[: order.index(LAYERS[stage]) + 1]
     return [f"engine-{engine}" if layer == "engine" else layer for layer in used]
 
 
-def _context_files(layers: list[str]) -> Iterator[Path]:
-    yield HERE / "Dockerfile"
+def _context_files(layers: list[str], parts: tuple[str, ...]) -> Iterator[Path]:
+    yield HERE / ("flow.Dockerfile" if "flows" in parts else "Dockerfile")
     yield wheelhouse.CONSTRAINTS
     yield from (HERE / "requirements").glob("*.txt")
     for layer in layers:
         yield from (wheelhouse.WHEELHOUSE / layer).glob("*.whl")
-    for package in ("artifacts", "stages"):
-        for path in (ROOT / package).rglob("*"):
+    for part in parts:
+        for path in (ROOT / part).rglob("*") if (ROOT / part).is_dir() else [ROOT / part]:
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc" and not path.name.startswith("."):
                 yield path
 
@@ -190,13 +211,13 @@ def _trivial(step: str) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the stages' images.", epilog="example: python containers/build.py profile schedule")
-    parser.add_argument("stages", nargs="*", metavar="stage", help=f"which (default: all): {', '.join(LAYERS)}")
+    parser.add_argument("stages", nargs="*", metavar="stage", help=f"which (default: all): {', '.join(LAYERS)}; or flow")
     parser.add_argument("--offline", action="store_true", help="download nothing: neither packages nor a base image")
     parser.add_argument("--online", action="store_true", help="no wheelhouse: pip runs in the build, with a network")
     parser.add_argument("--base-image", metavar="IMAGE", help="instead of python:<version>-slim (or set BASE_IMAGE)")
     parser.add_argument("--engine", choices=("cpu", "cuda"), default="cpu", help="for deploy and train (default: cpu)")
     arguments = parser.parse_args()
-    unknown = [s for s in arguments.stages if s not in LAYERS]
+    unknown = [s for s in arguments.stages if s not in LAYERS and s != FLOW]
     if unknown:
         parser.error(f"no stage named {unknown[0]!r}; there are: {', '.join(LAYERS)}")
     if arguments.offline and arguments.online:

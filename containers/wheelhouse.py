@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 WHEELHOUSE = HERE / "wheelhouse"
 CONSTRAINTS = ROOT / "infra" / "constraints.txt"
-BELOW = {"light": [], "solver": ["light"], "engine-cpu": ["light"], "engine-cuda": ["light"]}
+BELOW = {"light": [], "solver": ["light"], "flow": ["light"], "engine-cpu": ["light"], "engine-cuda": ["light"]}
 """Layer → layers whose wheels it also uses."""
 
 

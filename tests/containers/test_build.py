@@ -46,6 +46,20 @@ def test_the_dockerfile_has_a_target_for_every_stage_and_small_ones_first(builde
     assert not any(line.startswith(("# syntax", "RUN --mount")) for line in lines), "the legacy builder must do"
 
 
+def test_the_flows_context_holds_the_flow_and_no_more(builder: ModuleType) -> None:
+    out = io.BytesIO()
+    builder.write_context(out, [], builder._FLOW_PARTS)
+    out.seek(0)
+    with tarfile.open(fileobj=out) as tar:
+        names = set(tar.getnames())
+    copied = {line.split()[1] for line in (ROOT / "containers/flow.Dockerfile").read_text().splitlines() if line.startswith("COPY ") and "--from" not in line}
+    assert {"containers/flow.Dockerfile", "flows/hetrl.py", "stages/contract.py", "prefect.yaml", "infra/jobs/tiny-grpo.yaml"} <= names
+    assert "containers/Dockerfile" not in names
+    for source in copied - {"containers/requirements/light.txt"}:
+        assert source in names or any(n.startswith(f"{source}/") for n in names), source
+    assert builder.flow_digest() == builder.flow_digest() and len(builder.flow_digest()) == 64
+
+
 def test_an_unknown_stage_is_refused() -> None:
     done = build("trian")
     assert done.returncode == 2 and "no stage named 'trian'; there are: profile, validate, schedule, deploy, train" in done.stderr

@@ -71,7 +71,7 @@ def imported(stage: str) -> set[str]:
 
 @pytest.mark.parametrize(("layer", "extras"), [
     # NVML goes into every image: profile sees GPUs in the light one.
-    ("light", ("engine-cuda",)), ("solver", ("engine-cuda",)), ("engine-cpu", ("engine-cpu", "engine-cuda")), ("engine-cuda", ("engine-cuda",)),
+    ("light", ("engine-cuda",)), ("solver", ("engine-cuda",)), ("engine-cpu", ("engine-cpu", "engine-cuda")), ("engine-cuda", ("engine-cuda",)), ("flow", ("engine-cuda",)),
 ])
 def test_an_image_holds_what_the_project_declares(layer: str, extras: tuple[str, ...]) -> None:
     assert listed(layer) <= declared(*extras)
@@ -88,7 +88,21 @@ def test_an_image_holds_what_its_stage_imports(stage: str) -> None:
     assert not lacking
 
 
-@pytest.mark.parametrize("layer", ["light", "solver", "engine-cpu"])
+def test_the_flows_image_holds_what_the_flow_imports() -> None:
+    held, owners = closure(listed("flow")), packages_distributions()
+    found: set[str] = set()
+    for path in [*(ROOT / "flows").rglob("*.py"), *(ROOT / "artifacts").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    # The lab runs on the host, as root.
+    found -= {*sys.stdlib_module_names, "artifacts", "stages", "flows", "ray"}
+    assert not {m for m in found if not {canonicalize_name(d) for d in owners.get(m, [m])} & held}
+
+
+@pytest.mark.parametrize("layer", ["light", "solver", "engine-cpu", "flow"])
 def test_every_package_has_a_pinned_version(layer: str) -> None:
     pinned = {canonicalize_name(m.group(1)) for m in re.finditer(r"(?m)^([A-Za-z0-9._-]+)==", (ROOT / "infra" / "constraints.txt").read_text())}
     assert closure(listed(layer)) - pinned - {"setuptools"} == set()
