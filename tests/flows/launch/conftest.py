@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import os
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +17,8 @@ from artifacts.invocation import StageRequest
 from flows.launch import follow
 from flows.launch.docker_runner import DockerRunner
 from flows.launch.engine import connect
-from tests.flows.launch.docker_images import PREFIX, SETTINGS, ours
-from tests.flows.launch.tiny_stages import STAGES, Events, write_stages
+from tests.flows.launch.docker_images import SETTINGS, build_image, ours
+from tests.flows.launch.tiny_stages import Events, write_stages
 
 
 @pytest.fixture(scope="session")
@@ -68,24 +65,9 @@ def engine() -> docker.DockerClient:
 @pytest.fixture(scope="session")
 def images(engine: docker.DockerClient, stage_root: Path) -> Iterator[str]:
     """One image under the name of every tiny stage; its id."""
-    path = Path(__file__).parents[3] / "containers" / "base_from_host.py"
-    spec = importlib.util.spec_from_file_location("base_from_host", path)
-    assert spec and spec.loader
-    base = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(base)
-    recipe = f"FROM {base.ensure(base.TAG)}\nENV PYTHONPATH=/app\nCOPY stages /app/stages\n".encode()
-    context = io.BytesIO()
-    with tarfile.open(fileobj=context, mode="w") as tar:
-        tar.add(stage_root / "stages", "stages")
-        member = tarfile.TarInfo("Dockerfile")
-        member.size = len(recipe)
-        tar.addfile(member, io.BytesIO(recipe))
-    context.seek(0)
-    image, _ = engine.images.build(fileobj=context, custom_context=True, rm=True, forcerm=True, network_mode="none")
-    for stage in STAGES:
-        image.tag(f"{PREFIX}{stage}", "latest")
-    yield str(image.id)
-    engine.images.remove(str(image.id), force=True)
+    image = build_image(engine, stage_root)
+    yield image
+    engine.images.remove(image, force=True)
 
 
 @pytest.fixture
