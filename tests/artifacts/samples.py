@@ -15,6 +15,7 @@ from artifacts.invocation import StageRequest
 from artifacts.job import Batch, Job, Lengths
 from artifacts.manifest import FileEntry, LeaseRecord, Manifest, Producer, VersionRef
 from artifacts.plan import Group, Plan, Strategy
+from artifacts.plan_diff import PlanDiff, task_moves
 from artifacts.prediction import DeviceMemory, Prediction, TaskTime
 from artifacts.search import Arm, Operator, Point, Search
 from artifacts.throughput import Header, Iteration, Replica, Throughput
@@ -78,6 +79,8 @@ def documents() -> list[Document]:
         Calibration(factors=[Factor(device_class="A100", task="rollout", factor=1.25, observations=4)], overhead_s=0.1, runs=1),
         Manifest(pipeline="hetrl", stage="train", version="v1", files={"a.json": FileEntry(key="a.json", sha256=SHA, size_bytes=1, identity=SHA)},
                  inputs={"job": VersionRef(stage="job", version="j1")}, producer=Producer(hetrl="0", code_digest="c", started_at=NOW, finished_at=NOW)),
+        PlanDiff(before="schedule@a", after="schedule@b", moves=task_moves(job(), plan(), plan()), before_s=2.0, stays_s=3.0, after_s=2.5,
+                 restart_s=60.0),
         LeaseRecord(cluster="pair", epoch=1, holder="somebody", run_id="r", taken_at=NOW, expires_at=NOW),
         StageRequest(stage="train", store="file:///tmp/s", pipeline="hetrl", version="v1", inputs={"job": VersionRef(stage="job", version="j1")}),
     ]

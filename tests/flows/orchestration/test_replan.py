@@ -24,6 +24,7 @@ from artifacts.store.settings import StoreSettings
 from flows.automations import zombie_automation
 from flows.services import prefect
 from flows.services.state import store_url
+from tests.flows.orchestration.browser import browser, look, pictures
 from tests.flows.orchestration.services import ROOT, Services
 
 JOB = str(ROOT / "infra/jobs/qwen3-4b-grpo.yaml")
@@ -36,7 +37,7 @@ def quick(services: Services) -> Iterator[None]:
     [replan] = services.api("/deployments/filter", {"deployments": {"name": {"any_": ["replan"]}}})
     services.api(f"/deployments/{replan['id']}", {"parameters": replan["parameters"] | {"budget": "300", "review_minutes": 3}}, method="PATCH")
     yield
-    prefect.deploy(ROOT, services.port)
+    services.api(f"/deployments/{replan['id']}", {"parameters": replan["parameters"]}, method="PATCH")
 
 
 @pytest.fixture
@@ -158,3 +159,13 @@ def test_a_run_without_heartbeat_is_marked_as_crashed(services: Services) -> Non
         with get_client(sync_client=True) as client:
             client.delete_automation(made)
     assert (state["type"], state["message"]) == ("CRASHED", "no heartbeat for 10 s: its process is gone")
+
+
+@pytest.mark.skipif(browser() is None, reason="no browser is installed: apt-get install chromium")
+def test_the_plan_diff_is_a_page_in_a_real_browser(services: Services, tmp_path: Path) -> None:
+    """After the story above: the artifact's page, as a person sees it."""
+    [latest, *_] = services.api("/artifacts/filter", {"artifacts": {"key": {"any_": ["hetrl-plan-diff"]}}, "sort": "CREATED_DESC"})
+    picture = pictures(tmp_path) / "plan-diff.png"
+    page = look(f"http://127.0.0.1:{services.port}/artifacts/artifact/{latest['id']}", picture, tmp_path / "profile")
+    assert "What moves" in page and "What it costs" in page
+    assert picture.read_bytes()[:4] == b"\x89PNG"
