@@ -18,12 +18,12 @@ from artifacts.topology import Topology
 class Layout(Strict):
     """How a task is cut."""
 
-    dp: int
-    pp: int
-    tp: int
-    layers: list[int]
-    local_batch_sequences: list[int]
-    micro_batch_sequences: int
+    dp: int = Field(ge=1)
+    pp: int = Field(ge=1)
+    tp: int = Field(ge=1)
+    layers: list[int] = Field(min_length=1)
+    local_batch_sequences: list[int] = Field(min_length=1)
+    micro_batch_sequences: int = Field(ge=1)
 
     @classmethod
     def of(cls, s: Strategy) -> Layout:
@@ -80,7 +80,8 @@ class PlanDiff(Document):
         """Iterations until the restart has paid for itself; None: it never does, or one of the two is not known."""
         if self.stays_s is None or self.restart_s is None or self.after_s >= self.stays_s:
             return None
-        return math.ceil(self.restart_s / (self.stays_s - self.after_s))
+        after = self.restart_s / (self.stays_s - self.after_s)
+        return math.ceil(after) if math.isfinite(after) else None
 
 
 def task_moves(job: Job, before: Plan, after: Plan) -> list[TaskMove]:
