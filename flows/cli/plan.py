@@ -32,11 +32,13 @@ def schedule(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, job: Path = J
              out: Path = typer.Option(Path(".hetrl/plan"), "--out", help="Folder for plan, prediction, search and report."),
              calibration: Path = CALIBRATION,
              solver: str = typer.Option("auto", "--solver", help="auto, sha-ea, exact (ilp: the integer programme alone), or a baseline: "
-                                        "verl, streamrl, deap, random."),
+                                        "sha-ea-published, verl, streamrl, deap, random."),
              budget: str = typer.Option("", "--budget", help="Seconds (10s, 2m) or plan evaluations (5000)."),
              seconds: float = typer.Option(None, "--seconds", help="Budget in seconds."),
              evaluations: int = typer.Option(None, "--evaluations", help="Budget in plan evaluations: the same plan on every machine."),
-             seed: int = typer.Option(0, "--seed", help="Seed of the search."), overrides: list[str] = SET,
+             seed: int = typer.Option(0, "--seed", help="Seed of the search."),
+             without: list[str] = typer.Option([], "--without", help="Switch a part of the search off, to see what it is worth: halving, "
+                                               "local-search, balancing or seeds. Repeatable."), overrides: list[str] = SET,
              explain: bool = typer.Option(False, "--explain", help="Show how large the search space is, level by level."),
              runner: str = RUNNER, as_json: bool = JSON) -> None:
     """Find the best plan for a job on a topology: plan, prediction, search, report. Ctrl-C ends the search with the best plan so far.
@@ -47,7 +49,8 @@ def schedule(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, job: Path = J
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} each set the search's budget", fix="give one of them")
     parameters = schedule_parameters(solver=solver, budget=budget, seed=seed) | {"stop_file": ENOUGH}
-    parameters |= {name: value for name, value in (("seconds", seconds), ("evaluations", evaluations), ("explain", explain)) if value}
+    named = (("seconds", seconds), ("evaluations", evaluations), ("explain", explain), ("without", without))
+    parameters |= {name: value for name, value in named if value}
     inputs = _inputs(_one_job(job_file, job, overrides), topology, calibration)
     made = run_stage("schedule", inputs, parameters, out, runner, as_json, while_running=_best_so_far)
     if not as_json:

@@ -10,7 +10,8 @@ from artifacts.base import Name, Strict
 
 DEFAULT_EVALUATIONS = 20_000
 
-SolverName = Literal["auto", "sha-ea", "exact", "ilp", "verl", "streamrl", "deap", "random"]
+SolverName = Literal["auto", "sha-ea", "sha-ea-published", "exact", "ilp", "verl", "streamrl", "deap", "random"]
+Operator = Literal["halving", "local-search", "balancing", "seeds"]
 
 
 class ScheduleParameters(Strict):
@@ -22,6 +23,9 @@ class ScheduleParameters(Strict):
     )
     seconds: float | None = Field(default=None, gt=0, le=86_400, description="search budget in seconds instead")
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    without: list[Operator] = Field(
+        default_factory=list, description="parts of the search that are switched off, to see what each is worth (auto and sha-ea)"
+    )
     explain: bool = Field(default=False, description="count the search space level by level")
     stop_file: Name | None = Field(
         default=None, description="when this file appears in the work folder the search ends, and its best plan so far is the result"

@@ -24,6 +24,7 @@ from stages.schedule.reasons import group_reasons, limit_reason, settle_idle
 from stages.schedule.search.evaluator import Budget, Evaluator
 from stages.schedule.search.nested_halving import SearchReport
 from stages.schedule.solvers import solver_named
+from stages.schedule.variant import evenly
 from stages.schedule.violations import infeasible
 
 OnProgress = Callable[[float, float, float | None], None]
@@ -117,7 +118,12 @@ def _run(problem: Problem, parameters: ScheduleParameters, warm: Sequence[Plan],
     seconds = None if parameters.seconds is None else parameters.seconds * share
     evaluations = max(1, int(parameters.evaluations * share))
     solver.ready(problem)
-    evaluator = Evaluator(solver.sees(problem), Budget(evaluations=evaluations, seconds=seconds), on_progress=on_progress)
+    evaluator = Evaluator(
+        evenly(problem) if "balancing" in parameters.without else solver.sees(problem),
+        Budget(evaluations=evaluations, seconds=seconds),
+        on_progress=on_progress,
+        without=frozenset(parameters.without),
+    )
     starts = [d for d in (draft_of_plan(evaluator.problem, p) for p in warm) if d is not None]
     interrupted = False
     try:

@@ -43,6 +43,7 @@ class Solver:
 SOLVERS: dict[str, Solver] = {
     "auto": Solver(lambda evaluator, seed, warm: auto(evaluator, seed=seed, warm=warm), ready=ready),
     "sha-ea": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm), counts=True),
+    "sha-ea-published": Solver(lambda evaluator, seed, warm: sha_ea(evaluator, seed=seed, warm=warm, published=True), counts=True),
     "exact": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm, branching=True), counts=True),
     "ilp": Solver(lambda evaluator, seed, warm: exact(evaluator, seed=seed, warm=warm, branching=False), counts=True),
     "verl": Solver(lambda evaluator, seed, warm: verl(evaluator), sees=evenly, baseline=True),

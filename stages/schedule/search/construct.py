@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.space import Grouping, Sizes, cuts, draft_group, mask_of, rollout_tps, smaller_micros
 
 MOST_CUTS = 20
+RANDOM_SEEDS = 8
 
 
 def device_orders(problem: Problem) -> Iterator[tuple[int, ...]]:
@@ -122,3 +124,21 @@ def seeds(evaluator: Evaluator, grouping: Grouping, sizes: Sizes) -> Iterator[Dr
             drafts = [g for g in made if g is not None]
             if len(drafts) == len(made):
                 yield Draft(groups=tuple(drafts))
+
+
+def random_seeds(evaluator: Evaluator, grouping: Grouping, sizes: Sizes, rng: random.Random) -> Iterator[Draft]:
+    """Plans of one grouping and size vector by luck: devices in a random order, dealt to groups that are cut at random."""
+    problem = evaluator.problem
+    for _ in range(RANDOM_SEEDS):
+        order = tuple(rng.sample(range(problem.fleet.size), problem.fleet.size))
+        dealt = deal(problem, grouping, sizes, order)
+        if dealt is None:
+            return
+        groups = []
+        for tasks, devices in zip(grouping, dealt, strict=True):
+            choices: Sequence[Cut | None] = [None] if tasks == ("rollout",) else cuts(problem, tasks, devices, thorough=True)
+            tps = _rollout_choices(problem, tasks, len(devices))
+            if choices and tps:
+                groups.append(draft_group(problem, tasks, devices, rng.choice(choices), rng.choice(tps)))
+        if len(groups) == len(grouping):
+            yield Draft(groups=tuple(groups))

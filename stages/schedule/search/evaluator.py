@@ -30,6 +30,8 @@ class Evaluator:
     problem: Problem
     budget: Budget
     on_progress: Callable[[float, float, float | None], None] = lambda done, total, best: None
+    without: frozenset[str] = frozenset()
+    """Parts of the solver that are switched off."""
     evaluations: int = 0
     best: PlanPrice | None = None
     best_draft: Draft | None = None

@@ -1,6 +1,6 @@
 """The evolutionary step inside an arm: a steady-state population of drafts, mutated by swaps, moves and new cuts.
 
-An offspring replaces the worst member when it is better, and is kept as it is (its improvement is inherited).
+An offspring replaces the worst member when it is better, and is kept as it is.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from stages.schedule.cost.iteration import PlanPrice
 from stages.schedule.draft import Draft, GroupDraft
 from stages.schedule.problem import Problem
 from stages.schedule.search.evaluator import Evaluator
@@ -18,6 +19,8 @@ POPULATION = 24
 FRUITLESS = 300
 """Mutations in a row that led nowhere new: the neighbourhood is exhausted."""
 Mutation = Callable[[Problem, Draft, random.Random], Draft | None]
+Score = Callable[[Evaluator, Draft], PlanPrice | None]
+"""What an offspring is worth: its price, or that of what a local search makes of it."""
 
 
 @dataclass(eq=False)
@@ -50,8 +53,19 @@ class OperatorCount:
     improved: int = 0
 
 
+def as_it_is(evaluator: Evaluator, draft: Draft) -> PlanPrice | None:
+    return evaluator.plan(draft)
+
+
 def evolve(
-    evaluator: Evaluator, population: Population, *, share: float, rng: random.Random, free: bool, counts: dict[str, OperatorCount]
+    evaluator: Evaluator,
+    population: Population,
+    *,
+    share: float,
+    rng: random.Random,
+    free: bool,
+    counts: dict[str, OperatorCount],
+    score: Score = as_it_is,
 ) -> None:
     """Spend ``share`` evaluations on a population. ``free``: group sizes may change, devices may go idle or come back."""
     problem, known = evaluator.problem, evaluator.known
@@ -68,7 +82,7 @@ def evolve(
         fruitless = 0
         count = counts.setdefault(name, OperatorCount())
         count.tried += 1
-        price = evaluator.plan(child)
+        price = score(evaluator, child)
         if price is None:
             continue
         if price.cost < parent_cost:

@@ -38,7 +38,7 @@ def in_parts(run: Run, evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -
         turns = len(parts) - number
         seconds = None if evaluator.budget.seconds is None else max(0.0, evaluator.budget.seconds - evaluator.seconds) / turns
         left = max(1, (evaluator.budget.evaluations - evaluator.evaluations) // turns)
-        inner = Evaluator(part, Budget(evaluations=left, seconds=seconds), on_progress=_told_by(evaluator))
+        inner = Evaluator(part, Budget(evaluations=left, seconds=seconds), on_progress=_told_by(evaluator), without=evaluator.without)
         try:
             report = run(inner, seed, warm)
         finally:

@@ -1,6 +1,7 @@
 """SHA-EA: successive halving over groupings, inside it over group sizes, inside it evolution; then a polish of the best leaves.
 
-With a budget of evaluations and a seed the result is the same everywhere.
+With a budget of evaluations and a seed the result is the same everywhere. ``published``: without the polish, and what is scored of an
+offspring is what a locality search makes of it, while the population keeps the offspring as it was (Baldwinian).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import TypeVar
 
 from artifacts.search import Arm
 from stages.schedule.draft import Draft
-from stages.schedule.search.construct import best_group, seeds
+from stages.schedule.search.construct import best_group, random_seeds, seeds
 from stages.schedule.search.evaluator import Evaluator
-from stages.schedule.search.evolution import OperatorCount, Population, evolve
+from stages.schedule.search.evolution import OperatorCount, Population, Score, as_it_is, evolve
+from stages.schedule.search.locality import near_first
 from stages.schedule.search.proof import Proof
 from stages.schedule.search.space import Grouping, Sizes, device_seconds, estimate, groupings, size_vectors
 
@@ -62,8 +64,11 @@ class SearchReport:
     proof: Proof | None = None
 
 
-def sha_ea(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> SearchReport:
+def sha_ea(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = (), published: bool = False) -> SearchReport:
     """Search until the budget is spent; the evaluator holds the best plan."""
+    without = evaluator.without
+    score = near_first if published and "local-search" not in without else as_it_is
+    polish = 0.0 if published or "local-search" in without else POLISH_FRACTION
     rng = random.Random(seed)
     counts: dict[str, OperatorCount] = {}
     population = Population()
@@ -74,31 +79,44 @@ def sha_ea(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> Se
             price = evaluator.plan(start)
             if price is not None:
                 population.add(price.cost, start)
-    arms = _grouping_arms(evaluator)
+    arms = _grouping_arms(evaluator, polish)
 
     def run_sizes(arm: SizeArm, share: float) -> None:
-        _run_arm(evaluator, arm, share, rng, counts)
+        _run_arm(evaluator, arm, share, rng, counts, score)
 
     def run_grouping(arm: GroupingArm, share: float) -> None:
         starters = max(1, int(share / LEAST_SHARE))
         arm.alive = arm.alive[:starters]
-        arm.alive = halving(arm.alive, share, run=run_sizes, cost=lambda a: a.population.best, left=evaluator.left)
+        arm.alive = halving(arm.alive, share, run=run_sizes, cost=lambda a: a.population.best, left=evaluator.left, alike=alike)
 
-    halving(arms, evaluator.left() * (1 - POLISH_FRACTION), run=run_grouping, cost=lambda a: a.best, left=evaluator.left)
+    alike = "halving" in without
+    alive, before = arms, -1
+    while alive and evaluator.left() > 0 and before < evaluator.evaluations:
+        before = evaluator.evaluations
+        alive = halving(alive, evaluator.left() * (1 - polish), run=run_grouping, cost=lambda a: a.best, left=evaluator.left, alike=alike)
+        if polish:
+            break  # what is left is the polish's; else the arms that are left have what a budget of seconds still holds
     records = [_record(a) for g in arms for a in g.all if a.evaluations]
-    records.append(_polish(evaluator, [a for g in arms for a in g.all if a.population.members], population, rng, counts))
+    if polish or warm:
+        records.append(_polish(evaluator, [a for g in arms for a in g.all if a.population.members], population, rng, counts))
     return SearchReport(arms=records, operators=counts)
 
 
 def halving(
-    arms: list[A], budget: float, *, run: Callable[[A, float], None], cost: Callable[[A], float], left: Callable[[], float]
+    arms: list[A],
+    budget: float,
+    *,
+    run: Callable[[A, float], None],
+    cost: Callable[[A], float],
+    left: Callable[[], float],
+    alike: bool = False,
 ) -> list[A]:
     """Spend ``budget`` in rounds, the living arms sharing each alike and the better half going on; returns the arms of the last round.
 
-    One arm alone gets everything in one round (the logarithm would be 0).
+    One arm alone gets everything in one round (the logarithm would be 0). ``alike``: all arms get the same, and none is given up.
     """
     alive = list(arms)
-    rounds = max(1, ceil(log2(len(alive)))) if alive else 0
+    rounds = (1 if alike else max(1, ceil(log2(len(alive))))) if alive else 0
     for turn in range(rounds):
         share = budget / rounds / len(alive)
         for arm in alive:
@@ -110,7 +128,7 @@ def halving(
     return alive
 
 
-def _grouping_arms(evaluator: Evaluator) -> list[GroupingArm]:
+def _grouping_arms(evaluator: Evaluator, polish: float) -> list[GroupingArm]:
     """Groupings by the estimate of their best size vector, only as many as the budget can start."""
     problem = evaluator.problem
     work = device_seconds(problem)
@@ -123,22 +141,25 @@ def _grouping_arms(evaluator: Evaluator) -> list[GroupingArm]:
                 (estimate(problem, grouping, vectors[0], work), grouping, GroupingArm(grouping=grouping, alive=list(arms), all=arms))
             )
     made.sort(key=lambda m: (m[0], m[1]))
-    budget = evaluator.left() * (1 - POLISH_FRACTION)
+    budget = evaluator.left() * (1 - polish)
     most = max(1, int(budget / max(1.0, log2(max(2, len(made)))) / LEAST_SHARE))
     return [arm for _, _, arm in made[:most]]
 
 
-def _run_arm(evaluator: Evaluator, arm: SizeArm, share: float, rng: random.Random, counts: dict[str, OperatorCount]) -> None:
+def _run_arm(
+    evaluator: Evaluator, arm: SizeArm, share: float, rng: random.Random, counts: dict[str, OperatorCount], score: Score
+) -> None:
     before = evaluator.evaluations
     if not arm.started:
         arm.started = True
-        for draft in seeds(evaluator, arm.grouping, arm.sizes):
+        lucky = "seeds" in evaluator.without
+        for draft in (random_seeds(evaluator, arm.grouping, arm.sizes, rng) if lucky else seeds(evaluator, arm.grouping, arm.sizes)):
             price = evaluator.plan(draft)
             if price is not None:
                 arm.population.add(price.cost, draft)
             if evaluator.evaluations - before >= share or evaluator.left() <= 0:
                 break
-    evolve(evaluator, arm.population, share=share - (evaluator.evaluations - before), rng=rng, free=False, counts=counts)
+    evolve(evaluator, arm.population, share=share - (evaluator.evaluations - before), rng=rng, free=False, counts=counts, score=score)
     arm.evaluations += evaluator.evaluations - before
     arm.rounds += 1
 

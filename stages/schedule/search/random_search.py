@@ -7,6 +7,7 @@ every cut of a group and every degree of rollout is equally likely. What does no
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from math import log
 
 from stages.schedule.draft import Cut, Draft
@@ -24,15 +25,22 @@ Arrangement = tuple[Grouping, list[tuple[int, ...]]]
 
 def random_search(evaluator: Evaluator, *, seed: int) -> SearchReport:
     """Draw plans until the budget is spent; the evaluator holds the best."""
-    rng = random.Random(seed)
-    arrangements = Arrangements(evaluator.problem, rng)
-    misses = 0
-    while arrangements.groupings and evaluator.left() > 0 and misses < MISSES:
-        draft = _cut(evaluator.problem, arrangements.draw(), rng)
-        misses = misses + 1 if draft is None else 0
+    for draft in random_plans(evaluator.problem, random.Random(seed)):
+        if evaluator.left() <= 0:
+            break
         if draft is not None:
             evaluator.plan(draft)
     return SearchReport(arms=[], operators={})
+
+
+def random_plans(problem: Problem, rng: random.Random) -> Iterator[Draft | None]:
+    """Plans drawn one by one, fitting or not; None for a draw that was no plan. Ends where none is to be found this way."""
+    arrangements = Arrangements(problem, rng)
+    misses = 0
+    while arrangements.groupings and misses < MISSES:
+        draft = _cut(problem, arrangements.draw(), rng)
+        misses = misses + 1 if draft is None else 0
+        yield draft
 
 
 class Arrangements:

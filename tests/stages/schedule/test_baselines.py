@@ -15,10 +15,12 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.job import Job
 from artifacts.topology import Topology
+from stages.schedule.draft import Draft
 from stages.schedule.legality import broken_rules
 from stages.schedule.parameters import ScheduleParameters, SolverName
 from stages.schedule.problem import build_problem
-from stages.schedule.search.baselines.mean_device import mean_topology
+from stages.schedule.search.baselines.mean_device import degrees_of, mean_topology
+from stages.schedule.search.baselines.streamrl import streamrl
 from stages.schedule.search.baselines.verl import verl
 from stages.schedule.search.evaluator import Budget, Evaluator
 from stages.schedule.search.random_search import Arrangements
@@ -99,6 +101,24 @@ def test_streamrl_splits_at_a_region_boundary() -> None:
     assert {frozenset(g.tasks) for g in plan.groups} >= {frozenset({"rollout"})} and len(plan.groups) == 2
     sides = [{MIXED.machine(d.split(".")[0]).region for d in g.devices} for g in plan.groups]
     assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_streamrl_ends_with_the_best_of_all_its_splits(mode: str) -> None:
+    """Every split of the data centres with every number of machines on each side, priced: what it left out was no better."""
+    problem = evenly(build_problem(big_job("Qwen3-1.7B", algorithm="grpo", mode=mode, prompts=8), topology([(A100, 2), (L40S, 2), (L4, 2)], regions=["west", "west", "east"])))
+    evaluator = Evaluator(problem, Budget(10**9))
+    streamrl(evaluator)
+    judge, best = Evaluator(problem, Budget(10**9)), float("inf")
+    machines = [tuple(i for i, d in enumerate(problem.fleet.devices) if d.machine == name) for name in ("m0", "m1", "m2")]
+    tasks = (("rollout",), tuple(t.name for t in problem.tasks if t.name != "rollout"))
+    for first, second in [((0,), (2,)), ((0, 1), (2,)), ((2,), (0,)), ((2,), (0, 1))]:
+        sides = [tuple(d for m in side for d in machines[m]) for side in (first, second)]
+        ways = [[draft_group(problem, t, side, cut, tp) for cut, tp in degrees_of(problem, t, side)] for t, side in zip(tasks, sides, strict=True)]
+        made = [[d for d in options if (g := judge.group(d)) is not None and g.overflow <= 0] for options in ways]
+        prices = [judge.plan(Draft(groups=(a, b))) for a in made[0] for b in made[1]]
+        best = min([best, *(p.cost for p in prices if p is not None and p.feasible)])
+    assert evaluator.best is not None and evaluator.best.cost <= best + evaluator.best.weight_update_s
 
 
 def test_streamrl_splits_by_type_in_one_region_and_never_mixes_where_it_need_not() -> None:

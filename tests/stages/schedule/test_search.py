@@ -10,14 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from artifacts.errors import InfeasiblePlan
-from artifacts.job import Engine, Job
+from artifacts.job import Constraints, Engine, Job
 from artifacts.topology import Topology
-from stages.schedule.draft import Draft
+from stages.schedule.draft import Cut, Draft
 from stages.schedule.legality import broken_rules
 from stages.schedule.parameters import ScheduleParameters
 from stages.schedule.problem import build_problem
 from stages.schedule.search.auto.solver import auto, ready
 from stages.schedule.search.evaluator import Budget, Evaluator
+from stages.schedule.search.locality import localised
 from stages.schedule.search.nested_halving import halving, sha_ea
 from stages.schedule.search.space import cuts, draft_group, groupings
 from stages.schedule.solve import solve
@@ -102,6 +103,37 @@ def test_plans_are_always_legal(machines: list[tuple[Kind, int]], model: str, al
     used = {d for g in found.plan.groups for d in g.devices}  # type: ignore[attr-defined]
     assert used | set(found.plan.idle_devices) == {d.id for d in fleet.devices}  # type: ignore[attr-defined]
     assert all(found.plan.idle_devices.values()) and all(g.reason for g in found.plan.groups)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("solver", ["auto", "sha-ea", "sha-ea-published"])
+@pytest.mark.parametrize("part", ["halving", "local-search", "balancing", "seeds"])
+def test_every_part_of_a_search_can_be_switched_off(solver: str, part: str) -> None:
+    parameters = ScheduleParameters(solver=solver, evaluations=700, without=[part])  # type: ignore[arg-type, list-item]
+    found = solve(big_job("Qwen3-1.7B", algorithm="grpo"), MIXED, parameters=parameters)
+    assert broken_rules(found.problem, found.plan) == []
+    names, rounds = [arm.name for arm in found.search.arms], [arm.rounds for arm in found.search.arms]
+    if part == "balancing":
+        layouts = list(found.plan.tasks.values())
+        assert all(len(set(s.layers)) == 1 and max(s.local_batch_sequences) - min(s.local_batch_sequences) <= 1 for s in layouts)
+    if part == "halving":
+        assert max(rounds) <= 1
+    if part == "local-search":
+        assert solver != "auto" or names == []
+        assert not any(name.startswith("polish") for name in names)
+
+
+def test_the_published_local_search_brings_a_group_s_devices_nearer_and_keeps_pins() -> None:
+    problem = build_problem(big_job("Qwen3-1.7B", algorithm="grpo"), MIXED)
+    names = [d.id for d in problem.fleet.devices]
+    mixed = [tuple(names.index(n) for n in ("m0.0", "m1.0", "m2.0", "m0.1")), tuple(i for i, n in enumerate(names) if n not in ("m0.0", "m1.0", "m2.0", "m0.1"))]
+    tasks = [("rollout",), ("reference_inference", "actor_training")]
+    draft = Draft(groups=tuple(draft_group(problem, t, d, Cut(1, 1, 1, 1) if "rollout" not in t else None, 1) for t, d in zip(tasks, mixed, strict=True)))
+    near = [g.devices for g in localised(problem, draft).groups]
+    assert [len(d) for d in near] == [4, 8] and sorted(d for g in near for d in g) == list(range(12))
+    assert len({int(problem.fleet.machine[d]) for d in near[0]}) == 1
+    pinned = big_job("Qwen3-1.7B", algorithm="grpo", constraints=Constraints(pin={"rollout": ["m0", "m1"]}))
+    where = localised(build_problem(pinned, MIXED), draft).groups[0].devices
+    assert not {"m2.1", "m2.2", "m2.3"} & {names[d] for d in where}
 
 
 def test_an_earlier_plan_is_where_the_search_starts() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil, log2
 
 import numpy as np
@@ -24,6 +26,7 @@ from stages.schedule.search.construct import best_group, device_orders, seeds
 from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.evolution import OperatorCount
 from stages.schedule.search.nested_halving import SearchReport
+from stages.schedule.search.random_search import random_plans
 from stages.schedule.search.space import groupings, size_vectors
 
 COARSE_FRACTION = 0.45
@@ -37,6 +40,7 @@ FIRST_PACE = 2e4
 """Evaluations a second on one core and 64 devices, before any were counted."""
 SLICE_S = 0.2
 """Seconds between two looks at the clock and at whether to go on."""
+FIRST_GROUPINGS = 6
 CHAINS = 8
 """Machines from which a nearest-neighbour order starts."""
 
@@ -65,7 +69,9 @@ def auto(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> Sear
     """
     problem = evaluator.problem
     tables, rules = compiled(problem).tables, build_rules(problem, orders_of(problem))
-    starts = _starts(evaluator, tables, rules, warm)
+    starts = _lucky(evaluator, seed) if "seeds" in evaluator.without else _starts(evaluator, tables, rules, warm)
+    if "local-search" in evaluator.without:
+        return SearchReport(arms=[], operators={})
     most = max(1, min(LEAVES, len(starts), int(evaluator.left() / LEAST_SHARE)))
     leaves = [Leaf(_name(d), build_bench(problem, seed=seed * 1009 + i, state=state_of(problem, d))) for i, d in enumerate(starts[:most])]
     if leaves and evaluator.left() > 0:
@@ -124,8 +130,9 @@ def _starts(evaluator: Evaluator, tables: Tables, rules: Rules, warm: Sequence[D
 def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
     """The best deals of whole blocks, found within their share of the budget."""
     bench = build_bench(evaluator.problem, seed=0)
-    until = _until(evaluator, COARSE_FRACTION)
-    least = evaluator.left() * (1 - COARSE_FRACTION)
+    fraction = 1.0 if "local-search" in evaluator.without else COARSE_FRACTION
+    until = _until(evaluator, fraction)
+    least = evaluator.left() * (1 - fraction)
     counted = 0
 
     def going() -> bool:
@@ -140,6 +147,18 @@ def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
     drafts = coarse.starts(max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
     going()
     return drafts
+
+
+def _lucky(evaluator: Evaluator, seed: int) -> list[Draft]:
+    """Plans drawn at random to begin with, fitting or not, best first."""
+    found: list[tuple[float, int, Draft]] = []
+    for number, draft in enumerate(random_plans(evaluator.problem, random.Random(seed))):
+        price = evaluator.plan(draft) if draft is not None else None
+        if draft is not None and price is not None:
+            found.append((price.cost, number, draft))
+        if len(found) == LEAVES or evaluator.left() <= 0:
+            break
+    return [draft for _, _, draft in sorted(found, key=lambda f: f[:2])]
 
 
 def _until(evaluator: Evaluator, fraction: float) -> float | None:
@@ -157,10 +176,11 @@ def _renewed(evaluator: Evaluator, draft: Draft) -> Iterator[Draft]:
 
 
 def _first(evaluator: Evaluator) -> Iterator[Draft]:
-    """A constructive plan of the coarsest grouping, at once."""
-    for grouping in sorted(groupings(evaluator.problem), key=len)[:3]:
+    """Constructive plans of the coarsest groupings, until one fits."""
+    for grouping in sorted(groupings(evaluator.problem), key=len)[:FIRST_GROUPINGS]:
         for sizes in size_vectors(evaluator.problem, grouping, most=1):
-            yield from list(seeds(evaluator, grouping, sizes))[:1]
+            yield from islice(seeds(evaluator, grouping, sizes), 1)
+        if evaluator.best is not None or evaluator.left() <= 0:
             return
 
 
@@ -170,7 +190,8 @@ def _name(draft: Draft) -> str:
 
 def _halving(evaluator: Evaluator, tables: Tables, rules: Rules, leaves: list[Leaf]) -> None:
     """Rounds of local search; after each the better half goes on from its best plans, twice as long."""
-    alive, rounds, cores = list(leaves), ceil(log2(len(leaves))) + 1, len(os.sched_getaffinity(0))
+    alive, cores = list(leaves), len(os.sched_getaffinity(0))
+    rounds = 1 if "halving" in evaluator.without else ceil(log2(len(leaves))) + 1
     pace = FIRST_PACE * 64 / max(64, evaluator.problem.fleet.size)
     with ThreadPoolExecutor(cores) as pool:
         for turn in range(rounds):
