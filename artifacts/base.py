@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import math
@@ -130,13 +131,17 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(path: str | Path) -> str:
-    """A text file a person named, or an ``InputError`` that says why it cannot be read. A device that never ends is read up to a bound."""
+    """A text file a person named, in UTF-8 or with UTF-16's mark (what ``>`` writes on Windows), without its mark.
+
+    Raises ``InputError`` that says why it cannot be read. A device that never ends is read up to a bound.
+    """
     try:
         with Path(path).open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise InputError(f"cannot read {path}: it is larger than {MOST_BYTES >> 20} MiB", fix="check the path")
-        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return data.decode("utf-16" if wide else "utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or ("not UTF-8 text" if isinstance(error, UnicodeError) else str(error))
         raise InputError(f"cannot read {path}: {reason}", fix="check the path") from None

@@ -85,12 +85,14 @@ def _measured(answers: list[dict[str, Any]]) -> dict[str, Any]:
 def catalogued(device: FoundDevice) -> dict[str, Any] | None:
     """The catalogue's rates for a device, or None; a MIG instance has its part of the whole GPU's."""
     gpu = find_gpu(whole_name(device.name))
-    if gpu is None or gpu.unknown:
+    if gpu is None:
         return None
     if device.parent:
         return _part(gpu, device)
-    return {"achieved_flops_per_s": rates.achieved_flops(gpu), "memory_bandwidth_bytes_per_s": rates.memory_bandwidth(gpu),
-            "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
+    compute, memory = rates.achieved_flops(gpu), rates.memory_bandwidth(gpu)
+    if compute is None or memory is None:
+        return None
+    return {"achieved_flops_per_s": compute, "memory_bandwidth_bytes_per_s": memory, "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
 
 
 def _part(gpu: Gpu, device: FoundDevice) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
+from artifacts.errors import InputError
 from artifacts.manifest import VersionRef
 from artifacts.topology import Topology
 from stages.contract import StageContext
@@ -15,7 +16,7 @@ from stages.profile.draft import Draft
 from stages.profile.fleet import RaySource, draft_ray
 from stages.profile.host import safe_name, this_host
 from stages.profile.inventory import build, read_inventory
-from stages.profile.listings import kind_of, read_listings
+from stages.profile.listings import kind_of, near_miss, read_listings
 from stages.profile.listings.schema import ListingFile, Listings
 from stages.profile.local import profile_local
 from stages.profile.parameters import InventoryCluster, ListingsCluster, LocalCluster, ProfileParameters, RayCluster, ScenarioCluster
@@ -62,7 +63,10 @@ def _described(cluster: InventoryCluster | ScenarioCluster | ListingsCluster) ->
     if isinstance(cluster, ListingsCluster):
         return read_listings(cluster)
     if isinstance(cluster, InventoryCluster):
-        if kind_of(cluster.text) in (None, "inventory"):
+        kind = kind_of(cluster.text)
+        if kind is None and (missed := near_miss(cluster.text)):
+            raise InputError(f"{cluster.where} {missed[0]}", fix=missed[1])
+        if kind in (None, "inventory"):
             return read_inventory(cluster.text, where=cluster.where)
         file = ListingFile(text=cluster.text, where=cluster.where)
         return read_listings(Listings(name=safe_name(PurePath(cluster.where).stem), files=[file]))

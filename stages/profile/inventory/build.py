@@ -14,6 +14,7 @@ from artifacts.topology import ClusterRef, Device, Machine, Measured
 from artifacts.units import GIB
 from artifacts.yaml_text import read_yaml
 from stages.profile import rates
+from stages.profile.devices.unified import is_unified, part_of_host
 from stages.profile.draft import Draft
 from stages.profile.host import safe_name
 from stages.profile.inventory.links import build_links, inside_link
@@ -73,7 +74,7 @@ def build(inventory: Inventory, *, where: str) -> Draft:
 def _check_known(gpu: Gpu, given: GpuItem, *, where: str) -> None:
     own = {"memory": given.memory_gib, "memory bandwidth": given.memory_gb_per_s, "compute rate": given.achieved_tflops}
     keys = {"memory": "memory_gib", "memory bandwidth": "memory_gb_per_s", "compute rate": "achieved_tflops"}
-    missing = [what for what in gpu.unknown if own[what] is None]
+    missing = [what for what in gpu.unknown if own[what] is None and not (what == "memory" and is_unified(gpu.name))]
     if missing:
         raise InputError(f"{where}: the {' and the '.join(missing)} of {gpu.name} {'are' if len(missing) > 1 else 'is'} not known, "
                          "so nothing can be planned on it", fix="give " + ", ".join(f"{keys[m]}: …" for m in missing) + " beside gpu")
@@ -85,10 +86,11 @@ def _machine(item: MachineItem, name: str) -> Machine:
 
 def _devices(item: MachineItem, machine: str, kinds: list[tuple[Gpu, GpuItem]], fleet: str) -> list[Device]:
     devices: list[Device] = []
+    shared = part_of_host(int(item.host_memory_gib * GIB), sum(g.count for gpu, g in kinds if is_unified(gpu.name)) or 1)
     for gpu, given in kinds:
         for _ in range(given.count):
             device_id = f"{machine}.gpu-{len(devices)}"
-            memory = int(given.memory_gib * GIB) if given.memory_gib else gpu.memory_bytes
+            memory = int(given.memory_gib * GIB) if given.memory_gib else shared if is_unified(gpu.name) else gpu.memory_bytes
             compute = _given(given.achieved_tflops, 1e12) or rates.achieved_flops(gpu)
             reads = _given(given.memory_gb_per_s, 1e9) or rates.memory_bandwidth(gpu)
             assert memory is not None and compute is not None and reads is not None

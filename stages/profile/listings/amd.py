@@ -17,6 +17,8 @@ from stages.profile.listings.listed import ListedMachine
 def read_amd(text: str, *, where: str, machine: str) -> ListedMachine:
     data = json.loads(text)
     listed = data.get("gpu_data", [data]) if isinstance(data, dict) else data
+    if not isinstance(listed, list):
+        raise InputError(f"{where}: gpu_data is no list of GPUs", fix="give the output of amd-smi static --json as it was printed")
     devices: list[FoundDevice] = []
     notes: list[str] = []
     for number, gpu in enumerate(listed):

@@ -21,7 +21,7 @@ from stages.profile.host import safe_name
 from stages.profile.inventory.links import build_links
 from stages.profile.inventory.schema import GpuItem
 from stages.profile.listings.amd import read_amd
-from stages.profile.listings.kinds import KNOWN, kind_of
+from stages.profile.listings.kinds import KNOWN, kind_of, near_miss
 from stages.profile.listings.kubernetes import read_kubernetes
 from stages.profile.listings.listed import Listed, ListedLinks, ListedMachine
 from stages.profile.listings.nvidia import read_smi
@@ -35,7 +35,7 @@ def read_listings(given: Listings) -> Draft:
 
     Raises :class:`InputError` on a text that no known tool printed, and on what is missing and cannot be assumed.
     """
-    listed = [found for file in given.files for found in _read(file, given.types)]
+    listed = [found for file in given.files for found in _named(_read(file, given.types), file.where)]
     notes: list[str] = []
     hosts = {h.name: h for h in given.machines}
     machines = [_with_host(m, hosts.get(m.name)) for m in _merged([m for m in listed if isinstance(m, ListedMachine)])]
@@ -84,7 +84,16 @@ def _read(file: ListingFile, types: Mapping[str, str]) -> Sequence[Listed]:
             return read_kubernetes(file.text, where=file.where, types=types)
         case "inventory":
             raise InputError(f"{file.where} is an inventory, which says all by itself", fix="give it as the cluster, not among its files")
-    raise InputError(f"{file.where} is not the output of a tool that is known here", fix="give one of: " + "; ".join(KNOWN))
+    what, fix = near_miss(file.text) or ("is not the output of a tool that is known here", "give one of: " + "; ".join(KNOWN))
+    raise InputError(f"{file.where} {what}", fix=fix)
+
+
+def _named(listed: Sequence[Listed], where: str) -> Sequence[Listed]:
+    """The same, once every machine has a name that a topology can have."""
+    for machine in listed:
+        if isinstance(machine, ListedMachine) and safe_name(machine.name) != machine.name:
+            raise InputError(f"{where}: {machine.name[:60]!r} is not the name of a machine", fix="give the output as it was printed")
+    return listed
 
 
 def _merged(listed: Sequence[ListedMachine]) -> list[ListedMachine]:

@@ -7,12 +7,22 @@ import uuid
 from collections.abc import Iterable
 
 from artifacts.catalog.gpus import Gpu
+from artifacts.errors import InputError
 from stages.profile.devices.found import FoundDevice
 from stages.profile.devices.mig import part_of, profile_memory_gb
 
+MOST = 128
+"""More GPUs or instances than any machine has: the count is not believed."""
 
-def counted(gpu: Gpu, count: int, *, machine: str, first: int, profile: str = "", memory_bytes: int | None = None) -> Iterable[FoundDevice]:
-    """``count`` GPUs, or with a ``profile`` (3g.40gb) MIG instances of them. ``first``: index of the first in its machine."""
+
+def counted(gpu: Gpu, count: int, *, machine: str, first: int, where: str, profile: str = "",
+            memory_bytes: int | None = None) -> Iterable[FoundDevice]:
+    """``count`` GPUs, or with a ``profile`` (3g.40gb) MIG instances of them. ``first``: index of the first in its machine.
+
+    Raises :class:`InputError` on a count that no machine has.
+    """
+    if first + count > MOST:
+        raise InputError(f"{where}: {first + count} GPUs in one machine", fix=f"a machine has at most {MOST}: correct the count")
     name = gpu.driver_names[0] if gpu.driver_names else gpu.name
     for index in range(first, first + count):
         stated = profile_memory_gb(profile)

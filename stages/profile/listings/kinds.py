@@ -30,6 +30,27 @@ def kind_of(text: str) -> Kind | None:
     return _document(start)
 
 
+def near_miss(text: str) -> tuple[str, str] | None:
+    """What a text of no known kind is after all, and what to do instead; None where nothing better can be said."""
+    start = text.lstrip("\ufeff \t\r\n")
+    if not start:
+        return "is empty", "give the output of a tool, or an inventory"
+    if "\0" in text:
+        return "is not plain text (UTF-16 without its mark?)", "save it as UTF-8"
+    if "NVIDIA-SMI has failed" in start:
+        return "is what nvidia-smi says where no driver runs", "print it on the machine with the GPUs"
+    if "NVSMI LOG" in start or re.search(r"\|\s*NVIDIA-SMI \d", start):
+        return "is what nvidia-smi prints for people", "give the output of nvidia-smi -q -x"
+    if start[:1] in "[{":
+        try:
+            json.loads(start)
+        except ValueError as error:
+            return f"is not whole JSON ({error})", "give the whole output"
+        except RecursionError:
+            return "is JSON that is nested too deeply", "give the output of a tool as it was printed"
+    return None
+
+
 def _document(text: str) -> Kind | None:
     try:
         data = json.loads(text) if text[:1] in "[{" else read_yaml(text, where="the listing")

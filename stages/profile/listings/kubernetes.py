@@ -17,7 +17,8 @@ from stages.profile.listings.listed import ListedMachine
 from stages.profile.listings.types import gpu_of
 
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
-_BINARY = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)")
+_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def read_kubernetes(text: str, *, where: str, types: Mapping[str, str]) -> list[ListedMachine]:
@@ -55,20 +56,20 @@ def _devices(resource: str, count: int, labels: Mapping[str, Any], machine: str,
     if not product and "gpu" not in types:
         raise InputError(f"{where}: {resource} is counted, but no label says which GPU it is",
                          fix="run the GPU feature discovery, or give types: {gpu: a name of the catalogue}")
-    replicas = int(labels.get("nvidia.com/gpu.replicas") or 1)
+    replicas = int(stated) if (stated := str(labels.get("nvidia.com/gpu.replicas") or 1)).isdigit() else 1
     if replicas > 1 and not profile:
         notes.append(f"{resource}: {count} shares of {count // replicas} GPUs, which count as GPUs")
         count //= replicas
     if not profile and (single := re.search(r"-MIG-(\d+g\.\d+gb)", product)):  # the strategy "single": instances counted as GPUs
         profile = single.group(1)
     gpu = gpu_of(re.sub(r"-SHARED$", "", whole_name(product)) or "gpu", features=(), types=types, where=where)
-    stated = labels.get(f"nvidia.com/mig-{profile}.memory") if profile else None
-    memory = _mib(stated or (labels.get("nvidia.com/gpu.memory") if not profile or "-MIG-" in product else None))
-    return list(counted(gpu, count, machine=machine, first=first, profile=profile, memory_bytes=memory))
+    own = labels.get(f"nvidia.com/mig-{profile}.memory") if profile else None
+    memory = _mib(own or (labels.get("nvidia.com/gpu.memory") if not profile or "-MIG-" in product else None))
+    return list(counted(gpu, count, machine=machine, first=first, where=where, profile=profile, memory_bytes=memory))
 
 
 def _away(node: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    ready = [c.get("status") for c in status.get("conditions", []) if isinstance(c, dict) and c.get("type") == "Ready"]
+    ready = [c.get("status") for c in status.get("conditions") or [] if isinstance(c, dict) and c.get("type") == "Ready"]
     if ready and ready[0] != "True":
         return "Kubernetes says it is not ready"
     return "Kubernetes says it is cordoned" if _dict(node, "spec").get("unschedulable") else ""
@@ -79,14 +80,13 @@ def _mib(value: Any) -> int | None:
 
 
 def _cores(value: Any) -> int | None:
-    text = str(value if value is not None else "")
-    found = re.fullmatch(r"(\d+)(m?)", text)
-    return max(1, int(found.group(1)) // (1000 if found.group(2) else 1)) if found else None
+    found = _QUANTITY.fullmatch(str(value if value is not None else ""))
+    return max(1, int(float(found.group(1)) / (1000 if found.group(2) else 1))) if found and found.group(2) in ("", "m") else None
 
 
 def _bytes(value: Any) -> int | None:
-    found = re.fullmatch(r"(\d+)([A-Za-z]*)", str(value if value is not None else ""))
-    return int(found.group(1)) * _BINARY[found.group(2)] if found and found.group(2) in _BINARY and int(found.group(1)) else None
+    found = _QUANTITY.fullmatch(str(value if value is not None else ""))
+    return int(float(found.group(1)) * _UNITS[found.group(2)]) or None if found and found.group(2) in _UNITS else None
 
 
 def _dict(data: Mapping[str, Any], key: str) -> dict[str, Any]:

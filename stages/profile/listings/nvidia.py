@@ -67,9 +67,9 @@ def _device(gpu: Element, element: Element, *, name: str, index: int, number: in
 
 
 def _memory(element: Element) -> int | None:
-    """Bytes a program may use: the total without what the driver reserves, where it says so."""
-    total = _number(element, "fb_memory_usage/total")
-    return (total - (_number(element, "fb_memory_usage/reserved") or 0)) * MIB if total else None
+    """Bytes a program may use: the total without what the driver reserves, where it says so; None where that cannot be."""
+    total, reserved = _number(element, "fb_memory_usage/total"), _number(element, "fb_memory_usage/reserved") or 0
+    return (total - reserved) * MIB if total and reserved < total else None
 
 
 def _dtypes(gpu: Element, name: str) -> tuple[Dtype, ...]:

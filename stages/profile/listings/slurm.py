@@ -18,14 +18,16 @@ MAX_NODES = 4096
 
 
 def read_scontrol(text: str, *, where: str, types: Mapping[str, str]) -> list[ListedMachine]:
-    """A record a node, on many lines or (``-o``) on one. Nodes without a GPU are left out, and said."""
+    """A record a node, on many lines or (``-o``) on one; a range of names (as in slurm.conf) is as many nodes. Nodes without a GPU are left
+    out, and said."""
     machines = []
     for record in re.findall(r"\bNodeName=.*?(?=\bNodeName=|\Z)", text, re.DOTALL):
         fields: dict[str, str] = dict(re.findall(r"(?<!\S)(\w+)=(\S*)", record))
         gres = fields.get("Gres", "")
-        features = fields.get("AvailableFeatures", fields.get("ActiveFeatures", "")).split(",")
-        machines.append(_machine(fields["NodeName"], gres=gres, cpus=fields.get("CPUTot", ""), memory=fields.get("RealMemory", ""),
-                                 features=features, state=fields.get("State", ""), types=types, where=where))
+        features = fields.get("AvailableFeatures", fields.get("ActiveFeatures", fields.get("Feature", ""))).split(",")
+        machines += [_machine(name, gres=gres, cpus=fields.get("CPUTot", fields.get("CPUs", "")), memory=fields.get("RealMemory", ""),
+                              features=features, state=fields.get("State", ""), types=types, where=where)
+                     for name in expand(fields["NodeName"], where=where)]
     return machines
 
 
@@ -81,9 +83,9 @@ def _devices(item: str, machine: str, first: int, *, features: Sequence[str], ty
         if not whole:
             raise InputError(f"{where}: {kind} is a MIG profile of a GPU that is not named",
                              fix="give types: {gpu: a name of the catalogue}")
-        return list(counted(gpu_of(whole, features=features, types=types, where=where), count, machine=machine, first=first,
+        return list(counted(gpu_of(whole, features=features, types=types, where=where), count, machine=machine, first=first, where=where,
                             profile=mig.group(2)))
-    return list(counted(gpu_of(kind, features=features, types=types, where=where), count, machine=machine, first=first))
+    return list(counted(gpu_of(kind, features=features, types=types, where=where), count, machine=machine, first=first, where=where))
 
 
 def _kind_from(features: Sequence[str], types: Mapping[str, str]) -> str:
@@ -107,7 +109,7 @@ def expand(hosts: str, *, where: str) -> list[str]:
         before, inside, after = found.groups()
         for part in inside.split(","):
             ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-            if not ends or int(ends.group(2) or 0) - int(ends.group(1)) > MAX_NODES:
+            if not ends or not 0 <= int(ends.group(2) or ends.group(1)) - int(ends.group(1)) <= MAX_NODES:
                 raise InputError(f"{where}: {item[:60]!r} is not a list of hosts", fix="print one node a line: sinfo -N")
             width, low, high = len(ends.group(1)), int(ends.group(1)), int(ends.group(2) or ends.group(1))
             names += [name for i in range(low, high + 1) for name in expand(f"{before}{i:0{width}d}{after}", where=where)]

@@ -16,11 +16,11 @@ def parse_xml(text: str, *, where: str) -> Element:
 
     Raises :class:`InputError` on XML that is broken, too large, or declares entities.
     """
-    data = text.encode()
+    data = text.encode(errors="replace")
     if len(data) > MAX_BYTES:
         raise InputError(f"{where} is larger than {MAX_BYTES >> 20} MiB", fix="give the output of nvidia-smi -q -x of one machine")
     builder = TreeBuilder()
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8")  # whatever the file was in and says of itself: the text is decoded already
 
     def refuse(*_: Any) -> Any:
         raise InputError(f"{where} declares XML entities, which no nvidia-smi prints", fix="give the file as the tool printed it")

@@ -107,6 +107,14 @@ links:
     assert ("far", "edge") not in links and ("edge", "far") not in links
 
 
+def test_unified_memory_is_a_part_of_the_hosts() -> None:
+    text = PAIR.replace("gpu: L4, count: 4", "gpu: GB10, count: 2") + "  inside_machine: {latency_ms: 0.01, bandwidth_gbit_per_s: 200}\n"
+    first, second = (d for d in read_inventory(text, where="x").devices if d.machine == "b")
+    assert first.memory_bytes == second.memory_bytes == int(128 * 2**30 * 0.9) // 2
+    assert first.achieved_flops_per_s.value == 92.3e12 and first.achieved_flops_per_s.provenance == "measured"
+    assert first.peak_flops_per_s is None, "NVIDIA prints none"
+
+
 def test_zones_of_a_region_need_a_link_class() -> None:
     text = PAIR.replace("region: west", "region: east, zone: two")
     with pytest.raises(InputError) as refusal:
@@ -118,9 +126,14 @@ def test_zones_of_a_region_need_a_link_class() -> None:
 @pytest.mark.parametrize(("change", "line"), [
     (("gpu: L4", "gpu: L4O"), "x.yaml: machines.1 (b): no GPU 'L4O' in the catalogue → nearest: L4-24GB, "),
     (("gpu: A100-SXM4-80GB", "gpu: A100"), "x.yaml: machines.0 (a): no GPU 'A100' in the catalogue → nearest: A100-SXM4-40GB, A100-SXM4-80GB"),
-    (("gpu: L4", "gpu: L40"), "x.yaml: machines.1 (b): the memory and the memory bandwidth of L40-PCIe are not known, so nothing can be planned "
+    (("gpu: L4", "gpu: L20"), "x.yaml: machines.1 (b): the memory and the memory bandwidth of L20-PCIe are not known, so nothing can be planned "
                               "on it → give memory_gib: …, memory_gb_per_s: … beside gpu"),
-    (("gpu: L4", "gpu: RTX 4090"), "the compute rate of RTX-4090-24GB is not known"),
+    (("gpu: L4", "gpu: H800"), "the memory bandwidth of H800-SXM-80GB is not known"),
+    (("host_memory_gib: 128", "host_memory_gib: 128 GB"), "machines.1.host_memory_gib: Input should be a valid number, unable to parse string as a "
+                                                          "number (got '128 GB')"),
+    (("host_memory_gib: 128", "host_memory_gib: -128"), "machines.1.host_memory_gib: Input should be greater than 0"),
+    (("bandwidth_gbit_per_s: 2", "bandwidth_mbit_per_s: 2000"), "bandwidth_mbit_per_s: unknown key; known here: bandwidth_gbit_per_s, between, "),
+    (("latency_ms: 30", "latency_ms: 30000000"), "links.regions.0.latency_ms: Input should be less than or equal to 60000"),
     (("name: b", "name: a"), "x.yaml: machines.1 (a): machine 'a' is described twice → give each group of machines a name of its own"),
     (("count: 4", "count: 0"), "x.yaml: machines.1.gpus.0.count: Input should be greater than or equal to 1 (got '0')"),
     (("cpus: 32", "cpu: 32"), "x.yaml: machines.1.cpus: missing; give it a value; machines.1.cpu: unknown key; known here: count, cpus, gpus"),
@@ -151,7 +164,7 @@ def test_own_figures_make_a_class_of_their_own() -> None:
     device = next(d for d in read_inventory(text, where="x").devices if d.machine == "b")
     assert device.device_class == "RTX-4090-24GB-150TFLOPS"
     assert device.achieved_flops_per_s.value == 150e12 and device.achieved_flops_per_s.source == "as the inventory says"
-    assert device.peak_flops_per_s is None
+    assert device.peak_flops_per_s and device.peak_flops_per_s.value == 165.2e12
 
 
 @given(st.text(max_size=60))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.topology import Topology
 from artifacts.units import GIB, MIB
+from flows.cluster import profile_parameters
 from stages.profile.basis import anchored
 from stages.profile.devices.found import FoundDevice
 from stages.profile.listings import kind_of, read_listings
@@ -17,6 +19,7 @@ from stages.profile.listings.nvidia import read_smi
 from stages.profile.listings.schema import Listings
 from stages.profile.listings.slurm import expand
 from stages.profile.listings.topo import read_topo
+from stages.profile.parameters import ListingsCluster, ProfileParameters
 from tests.stages.profile.bench import Bench
 
 SAMPLES = Path(__file__).parent / "listings"
@@ -51,6 +54,7 @@ def smi(name: str) -> tuple[FoundDevice, ...]:
     ("v100.xml", [("Tesla V100S-PCIE-32GB", 32510), ("Tesla V100-SXM2-32GB", 32510)]),
     ("rtx-3090.xml", [("NVIDIA GeForce RTX 3090", 24576 - 450)]),
     ("rtx-4090.xml", [("NVIDIA GeForce RTX 4090", 24564)]),
+    ("rtx-4070-laptop.xml", [("NVIDIA GeForce RTX 4070 Laptop GPU", 8188 - 390)]),
     ("gb10.xml", [("NVIDIA GB10", None)]),
 ])
 def test_each_kind_of_gpu_is_read_with_the_memory_a_program_may_use(name: str, expected: list[tuple[str, int | None]]) -> None:
@@ -60,7 +64,7 @@ def test_each_kind_of_gpu_is_read_with_the_memory_a_program_may_use(name: str, e
 
 
 def test_formats_follow_the_architecture_or_the_catalogue_and_bf16_is_not_assumed() -> None:
-    assert "bf16" in smi("a100-mig.xml")[0].dtypes and "bf16" in smi("gb10.xml")[0].dtypes
+    assert "bf16" in smi("a100-mig.xml")[0].dtypes and "bf16" in smi("gb10.xml")[0].dtypes and "bf16" in smi("rtx-4070-laptop.xml")[0].dtypes
     assert smi("t4.xml")[0].dtypes == ("fp16", "fp32")
     unnamed, known = smi("v100.xml")  # the driver of that time named no architecture
     assert "bf16" not in unnamed.dtypes and "bf16" not in known.dtypes
@@ -83,19 +87,24 @@ def test_clocks_and_what_holds_them_down_are_noted() -> None:
     slow, idle = smi("h100.xml")
     assert slow.condition == "SM 1980 of 1980 MHz, slowed by hw slowdown and hw thermal slowdown"
     assert idle.condition == "SM 1980 of 1980 MHz", "idle is no fault"
+    assert smi("rtx-4070-laptop.xml")[0].condition == "SM 675 of 3105 MHz", "what held it down once (the counters) says nothing of now"
     assert smi("t4.xml")[0].condition == "SM 585 of 1590 MHz" and smi("rtx-4090.xml")[0].condition == ""
     _, notes = fleet("h100.xml", machines=[{"name": "h100", **HOST}])
     assert any(n.startswith("h100: GPU 0 (NVIDIA H100 80GB HBM3) was not at its full clocks") for n in notes)
 
 
 def test_unified_memory_is_the_hosts_in_equal_parts_and_said_and_otherwise_unknown() -> None:
-    rates = {"achieved_tflops": 60, "memory_gb_per_s": 200}
-    topology, notes = fleet("gb10.xml", machines=[{"name": "gb10", "host_memory_gib": 120, "cpus": 20}], gpus=[{"gpu": "NVIDIA GB10", **rates}])
+    topology, notes = fleet("gb10.xml", machines=[{"name": "gb10", "host_memory_gib": 120, "cpus": 20}])
     assert topology.devices[0].memory_bytes == int(120 * GIB * 0.9)
+    assert topology.devices[0].achieved_flops_per_s.value == 92.3e12 and topology.devices[0].peak_flops_per_s is None
     assert any("gb10.gpu-0 (NVIDIA GB10) has the host's memory: 90% of it" in n for n in notes)
+    strange = {"text": sample("gb10.xml").replace("NVIDIA GB10", "NVIDIA Orin Next"), "where": "orin.xml"}
+    given = {"name": "f", "files": [strange], "machines": [{"name": "orin", "host_memory_gib": 120, "cpus": 20}]}
     with pytest.raises(InputError, match="no GPU that can be planned on") as refusal:
-        fleet("gb10.xml", machines=[{"name": "gb10", "host_memory_gib": 120, "cpus": 20}])
+        read_listings(Listings.model_validate(given))
     assert "its compute rate and memory bandwidth are not known here" in refusal.value.message
+    rates = {"gpu": "NVIDIA Orin Next", "achieved_tflops": 60, "memory_gb_per_s": 200}
+    assert read_listings(Listings.model_validate({**given, "gpus": [rates]})).devices[0].memory_bytes == int(120 * GIB * 0.9)
     silent = sample("l4.xml").replace("23034 MiB", "N/A", 1)  # not a part with unified memory: then nobody knows
     draft = read_listings(Listings.model_validate({"name": "f", "files": [{"text": silent, "where": "l4.xml"}], "machines": [{"name": "l4", **HOST}]}))
     assert [d.id for d in draft.devices] == ["l4.gpu-1"]
@@ -165,6 +174,26 @@ def test_slurms_mig_instances_and_words_that_could_be_several_gpus() -> None:
     assert len(instances) == 7 and {d.memory_bytes for d in instances} == {10 * 10**9} and all(d.mig_parent for d in instances)
 
 
+@pytest.mark.parametrize(("gres", "expected"), [
+    ("gpu:l4:2(S:0),gpu:l40s:2(S:1)", ["L4-24GB"] * 2 + ["L40S-48GB"] * 2),
+    ("gpu:l4:2(S:0-1,3)", ["L4-24GB"] * 2),
+    ("gpu:nvidia_l4:2(IDX:0-1),mps:400,shard:l4:8", ["L4-24GB"] * 2),
+    ("gpu:nvidia_geforce_rtx_3090:4(S:0-1)", ["RTX-3090-24GB"] * 4),
+    ("gpu:l4", ["L4-24GB"]),
+    ("gpu:l4:1(S:0),gpu:tesla_t4:1(S:1),gpu:l4:1(S:2)", ["L4-24GB", "T4-16GB", "L4-24GB"]),
+])
+def test_slurms_generic_resources_by_type_count_and_socket(gres: str, expected: list[str]) -> None:
+    record = f"NodeName=n1 CPUTot=64 RealMemory=515000 State=IDLE Gres={gres}"
+    draft = read_listings(Listings.model_validate({"name": "f", "files": [{"text": record, "where": "n"}]}))
+    assert [d.device_class for d in draft.devices] == expected and [d.id for d in draft.devices] == [f"n1.gpu-{i}" for i in range(len(expected))]
+
+
+def test_a_range_of_names_in_slurms_configuration_is_as_many_nodes() -> None:
+    record = "NodeName=gpu[01-03] CPUs=64 RealMemory=515000 Gres=gpu:l4:2 State=UNKNOWN\n"
+    draft = read_listings(Listings.model_validate({"name": "f", "links": LINKS, "files": [{"text": record.replace(" State=UNKNOWN", ""), "where": "slurm.conf"}]}))
+    assert [m.name for m in draft.machines] == ["gpu01", "gpu02", "gpu03"] and len(draft.devices) == 6
+
+
 def test_sinfo_lists_a_node_once_and_ranges_are_spelt_out() -> None:
     topology, _ = fleet("sinfo.txt")
     assert [m.name for m in topology.machines] == ["gpu01", "gpu02", "gpu03"]
@@ -187,6 +216,17 @@ def test_kubernetes_nodes() -> None:
     assert mig.achieved_flops_per_s.value == pytest.approx(topology.devices[0].achieved_flops_per_s.value * 3 / 7)
     assert [(u.machine, u.reason) for u in topology.unreachable] == [("pool-d-0", "Kubernetes says it is not ready")]
     assert "control-plane is left out: it has no GPU" in notes
+
+
+def test_kubernetes_node_with_two_makers_gpus_and_odd_quantities() -> None:
+    node = {"kind": "Node", "metadata": {"name": "mix", "labels": {"nvidia.com/gpu.product": "NVIDIA-GB10", "nvidia.com/gpu.replicas": "many",
+                                                                   "amd.com/gpu.product-name": "AMD_Instinct_MI300X"}},
+            "status": {"allocatable": {"cpu": "7.5", "memory": "30.5Gi", "nvidia.com/gpu": 1, "amd.com/gpu": "1", "ephemeral-storage": "x"},
+                       "conditions": None}}
+    given = {"name": "f", "links": {"inside_machine": LINKS["same_zone"]}, "files": [{"text": json.dumps({"kind": "List", "items": [None, node]}), "where": "n"}]}
+    draft = read_listings(Listings.model_validate(given))
+    assert [(d.vendor, d.device_class) for d in draft.devices] == [("amd", "MI300X-192GB"), ("nvidia", "GB10-27GiB")]
+    assert (draft.machines[0].cpus, draft.machines[0].host_memory_bytes) == (7, int(30.5 * GIB))
 
 
 def test_amd_smi() -> None:
@@ -216,11 +256,43 @@ def test_a_driver_knows_devices_and_a_scheduler_the_host() -> None:
     ("<nvidia_smi_log><attached_gpus>0</attached_gpus></nvidia_smi_log>", "lists no GPU"),
     ('{"kind": "List", "items": []}', "lists no node"),
     ("NODELIST GRES CPUS\nn1 gpu:l4:1\n", "line 2: 2 columns under 3 headings"),
+    ("NODELIST GRES CPUS MEMORY\ngpu[3-1] gpu:l4:1 8 1000\n", "'gpu[3-1]' is not a list of hosts"),
+    ("NodeName=n1 CPUTot=8 RealMemory=1000 Gres=gpu:l4:999999999", "x.txt: node n1: 999999999 GPUs in one machine"),
+    ("NodeName=n{1} CPUTot=8 RealMemory=1000 Gres=gpu:l4:1", "x.txt: 'n{1}' is not the name of a machine"),
+    ('{"gpu_data": 5}', "x.txt: gpu_data is no list of GPUs"),
+    ('{"gpu_data": [3]}', "x.txt lists no GPU"),
+    ('{"kind": "List", "items": [{"kind"', "x.txt is not whole JSON (Expecting ':' delimiter: line 1 column 35"),
+    ("", "x.txt is empty"),
+    ("N\0V\0I\0", "x.txt is not plain text (UTF-16 without its mark?)"),
+    ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "x.txt is what nvidia-smi says where no driver runs"),
+    ("==============NVSMI LOG==============\n\nTimestamp : now\n", "x.txt is what nvidia-smi prints for people"),
+    ("+-------+\n| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15 |\n", "x.txt is what nvidia-smi prints for people"),
 ])
 def test_what_is_no_listing_is_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as refusal:
         read_listings(Listings.model_validate({"name": "f", "files": [{"text": text, "where": "x.txt"}]}))
     assert message in refusal.value.message and refusal.value.fix and "\n" not in refusal.value.line
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
+def test_a_file_that_was_cut_off_is_one_line_that_says_where(part: float) -> None:
+    text = sample("l4.xml")
+    with pytest.raises(InputError, match=r"l4\.xml is not whole XML \(line \d+: "):
+        read_smi(text[:int(len(text) * part)], where="l4.xml", machine="m")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_may_be_as_windows_writes_it(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "l4.xml"
+    path.write_bytes(sample("l4.xml").replace("\n", "\r\n").replace('"1.0" ?', f'"1.0" encoding="{encoding[:6]}"?').encode(encoding))
+    (tmp_path / "fleet.yaml").write_text("files: [l4.xml]\nmachines: [{name: l4, host_memory_gib: 128, cpus: 64}]\n")
+    cluster = ProfileParameters.model_validate(profile_parameters(str(tmp_path / "fleet.yaml"))).cluster
+    assert isinstance(cluster, ListingsCluster) and len(read_listings(cluster).devices) == 2
+
+
+def test_memory_that_cannot_be_is_unknown() -> None:
+    (first, second) = read_smi(sample("l4.xml").replace("434 MiB", "99999 MiB", 1), where="x", machine="m").devices
+    assert first.memory_bytes is None and second.memory_bytes
 
 
 def test_through_the_stage_and_by_content_in_place_of_an_inventory(tmp_path: Path) -> None:
