@@ -46,6 +46,7 @@ class Device(Strict):
     compute_curve: list[ComputePoint] = Field(default_factory=list, description="by size, ascending tokens; empty: only the rate above")
     memory_bandwidth_bytes_per_s: Measured
     host_bandwidth_bytes_per_s: Measured | None = Field(default=None, description="host to device, one direction")
+    to_host_bandwidth_bytes_per_s: Measured | None = Field(default=None, description="device to host; None: unknown, or a CPU's own memory")
     compute_capability: str = ""
     dtypes: list[Dtype] = Field(default=["bf16", "fp16", "fp32"])
     mig_parent: str = ""
@@ -61,6 +62,9 @@ class Machine(Strict):
     cpus: int = Field(ge=1)
     ray_node_id: str = ""
     address: str = ""
+    allreduce_bytes_per_s: dict[int, Measured] = Field(
+        default_factory=dict, description="among its own devices: group size → bus bandwidth, 2 (n − 1) / n of the data over its time"
+    )
 
 
 class Link(Strict):
@@ -89,11 +93,15 @@ class ClusterRef(Strict):
 
 
 class Topology(Document):
-    """What profile found. ``basis`` holds the rates the fingerprint is made of (see :meth:`fingerprint_of`)."""
+    """What profile found. ``basis`` holds the rates the fingerprint is made of (see :meth:`fingerprint_of`).
+
+    Schema 2: the all-reduce by group size, and the way from a device to its host. A document of schema 1 is read as one that knows neither.
+    """
 
     artifact: ClassVar[str] = "topology"
     volatile: ClassVar[frozenset[str]] = frozenset({"measured_at"})
 
+    schema_version: int = 2
     cluster: ClusterRef
     machines: list[Machine] = Field(min_length=1)
     devices: list[Device] = Field(min_length=1)

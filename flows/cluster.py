@@ -34,6 +34,13 @@ def profile_parameters(cluster: str) -> dict[str, Any]:
     return {"cluster": {"kind": "inventory", "text": text, "where": Path(cluster).name}}
 
 
+def check_runner(kind: str, runner: str) -> None:
+    """Raise :class:`InputError` where stages run by ``runner`` cannot reach a cluster of this kind."""
+    if kind == "lab" and runner == "docker":
+        raise InputError("the lab's machines share this checkout and .hetrl/work with stages that run as processes, not with containers",
+                         fix="leave out --runner docker (or say --runner process)")
+
+
 def is_live(parameters: dict[str, Any]) -> bool:
     """Whether the cluster has to be measured anew at every run; a description says the same until it is edited."""
     return parameters["cluster"]["kind"] not in ("inventory", "scenario", "files")

@@ -13,7 +13,7 @@ from artifacts.errors import InputError
 from artifacts.job import load_job
 from artifacts.store import open_store
 from flows.budget import schedule_parameters
-from flows.cluster import profile_parameters
+from flows.cluster import check_runner, profile_parameters
 from flows.graph import Selection, StageName
 from flows.launch import make_runner
 from flows.pipeline import Pipeline, RunOptions
@@ -67,6 +67,8 @@ def open_run(request: RunRequest, *, run_id: str) -> Pipeline:
         raise InputError("--set changes a field of a job, but no job is given", fix="add --job")
     job = load_job(job_path, list(request.overrides)) if job_path else None
     cluster = profile_parameters(request.cluster or "local") if first == "profile" or request.cluster else None
+    if cluster:
+        check_runner(cluster["cluster"]["kind"], request.runner)
     if cluster and cluster["cluster"]["kind"] == "local" and request.runner == "docker":
         cluster = cluster | {"machine": re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())}  # a container's own name is a random one
     url = request.store or default_store()

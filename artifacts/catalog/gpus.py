@@ -62,8 +62,8 @@ class Gpu(Strict):
     @property
     def unknown(self) -> list[str]:
         """What a planner cannot do without and this entry does not know."""
-        measured = self.measured.gemm_tflops if self.measured else None
-        wanted = {"memory": self.memory_bytes, "memory bandwidth": self.memory_gb_per_s, "compute rate": self.dense_16bit_tflops or measured}
+        compute = self.dense_16bit_tflops or (self.measured.gemm_tflops if self.measured else None)
+        wanted = {"memory": self.memory_bytes, "memory bandwidth": self.memory_gb_per_s, "compute rate": compute}
         return [name for name, value in wanted.items() if value is None]
 
 

@@ -25,9 +25,10 @@ from artifacts.store import Store, open_store
 from artifacts.throughput import Throughput
 from artifacts.topology import Topology
 from flows.cli.progress import StageProgress
-from flows.cluster import profile_parameters
+from flows.cluster import check_runner, profile_parameters
 from flows.given import put_given
 from flows.graph import FILE, StageName
+from flows.lab.software import WORK
 from flows.launch import make_runner
 from flows.pipeline import StepResult
 
@@ -101,8 +102,10 @@ def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, An
     also where no plan is feasible.
     """
     started = datetime.now(UTC)
+    kind = _cluster_kind(inputs, parameters)
+    check_runner(kind, runner)
     launched = make_runner(runner)
-    with tempfile.TemporaryDirectory(prefix="hetrl-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="hetrl-", dir=_seen_by_the_lab() if kind == "lab" else None) as scratch:
         url = (Path(scratch) / "store").as_uri()
         store = open_store(url, pipeline="files")
         request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=put_given(store, inputs),
@@ -122,6 +125,18 @@ def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, An
     if as_json:
         typer.echo(json.dumps(done.outcome.summary | made))
     return done.outcome.summary | made
+
+
+def _cluster_kind(inputs: dict[str, Any], parameters: dict[str, Any]) -> str:
+    """Of the topology that is given, or of the cluster that is to be profiled."""
+    given = inputs.get("topology")
+    return given.cluster.kind if isinstance(given, Topology) else str(parameters.get("cluster", {}).get("kind", ""))
+
+
+def _seen_by_the_lab() -> Path:
+    """Where work folders must be for the lab's machines to read model and data in them."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    return WORK.absolute()
 
 
 def _export(store: Store, manifest: Manifest, out: Path) -> None:

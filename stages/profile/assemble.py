@@ -79,6 +79,7 @@ def _measured(answers: list[dict[str, Any]]) -> dict[str, Any]:
         "achieved_flops_per_s": Measured(value=top.flops_per_s, provenance="measured", spread=top.spread,
                                          source=f"{source}, {top.tokens} × {top.width} × {top.width}"),
         "compute_curve": curve, "memory_bandwidth_bytes_per_s": rate("stream"), "host_bandwidth_bytes_per_s": rate("copy"),
+        "to_host_bandwidth_bytes_per_s": rate("back") if first["back"] else None,
     }
 
 
@@ -92,7 +93,7 @@ def catalogued(device: FoundDevice) -> dict[str, Any] | None:
     compute, memory = rates.achieved_flops(gpu), rates.memory_bandwidth(gpu)
     if compute is None or memory is None:
         return None
-    return {"achieved_flops_per_s": compute, "memory_bandwidth_bytes_per_s": memory, "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
+    return {"achieved_flops_per_s": compute, "memory_bandwidth_bytes_per_s": memory, **_host(gpu)}
 
 
 def _part(gpu: Gpu, device: FoundDevice) -> dict[str, Any] | None:
@@ -104,8 +105,11 @@ def _part(gpu: Gpu, device: FoundDevice) -> dict[str, Any] | None:
     return {"achieved_flops_per_s": Measured(value=compute.value * device.part, provenance="assumed",
                                              source=f"{device.part:.0%} of {gpu.name}: {compute.source}"),
             "memory_bandwidth_bytes_per_s": Measured(value=memory.value * share, provenance="assumed",
-                                                     source=f"{share:.0%} of {gpu.name}: {memory.source}"),
-            "host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
+                                                     source=f"{share:.0%} of {gpu.name}: {memory.source}"), **_host(gpu)}
+
+
+def _host(gpu: Gpu) -> dict[str, Any]:
+    return {"host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu), "to_host_bandwidth_bytes_per_s": rates.host_bandwidth(gpu)}
 
 
 def _curve(answer: dict[str, Any]) -> list[ComputePoint]:

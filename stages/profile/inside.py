@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from artifacts.topology import Link
+from artifacts.topology import Link, Measured
 from artifacts.units import show_rate
 from stages.profile.devices.found import FoundDevice
 from stages.profile.measure import START_S
@@ -32,6 +32,12 @@ class Inside:
     spread: float = 0.0
     wrong: bool = False
     fault: str = ""
+
+    @property
+    def rates(self) -> dict[int, Measured]:
+        """As the topology has them; none where a sum was wrong."""
+        return {n: Measured(value=rate, provenance="measured", spread=self.spread, source=self.backend)
+                for n, rate in self.bus_bytes_per_s.items()}
 
     @property
     def line(self) -> str:

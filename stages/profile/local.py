@@ -65,7 +65,8 @@ def profile_local(*, devices: int | None, seconds: float, machine: str, strict: 
     report(5, 5, f"{len(built)} devices measured")
     return Draft(
         cluster=ClusterRef(kind="local", name=host.name),
-        machines=(Machine(name=host.name, host_memory_bytes=host.memory_bytes, cpus=host.cores, address="127.0.0.1"),),
+        machines=(Machine(name=host.name, host_memory_bytes=host.memory_bytes, cpus=host.cores, address="127.0.0.1",
+                          allreduce_bytes_per_s=inside.rates),),
         devices=tuple(built), links=tuple(inside_link(link, inside) for link in links), stragglers=tuple(sorted(slow)),
         inside={host.name: inside}, notes=(*notes, *left_out),
     )

@@ -6,6 +6,8 @@ weight reads 0.70 and 0.81 of the memory bandwidth, links inside a machine 0.64 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from artifacts.catalog.gpus import Gpu
 from artifacts.topology import Measured
 
@@ -38,8 +40,16 @@ def memory_bandwidth(gpu: Gpu) -> Measured | None:
 
 
 def host_bandwidth(gpu: Gpu) -> Measured | None:
-    """B/s from host memory to the device, one direction."""
+    """B/s between host memory and the device, each direction."""
     return _part_of(gpu, gpu.pcie_gb_per_s, 1e9, ASSUMED_LINK, "PCIe rate")
+
+
+def allreduce(gpus: Sequence[Gpu], count: int) -> dict[int, Measured]:
+    """Bus bandwidth by group size of a machine's ``count`` devices, as measured elsewhere; empty where its parts differ or nobody did."""
+    kinds = {gpu.name: gpu for gpu in gpus}
+    if len(kinds) != 1 or (gpu := gpus[0]).measured is None:
+        return {}
+    return {n: _elsewhere(gpu, rate * 1e9) for n, rate in gpu.measured.allreduce_gb_per_s.items() if n <= count}
 
 
 def link_bandwidth(gpu: Gpu) -> Measured | None:

@@ -34,13 +34,13 @@ def _classes(topology: Topology) -> list[str]:
     groups: dict[str, list[Device]] = defaultdict(list)
     for device in topology.devices:
         groups[device.device_class].append(device)
-    lines = ["## Devices", "", "| class | devices | memory | compute | weight reads | from the host | rates from |",
-             "|---|---|---|---|---|---|---|"]
+    lines = ["## Devices", "", "| class | devices | memory | compute | weight reads | from the host | to the host | rates from |",
+             "|---|---|---|---|---|---|---|---|"]
     for name, devices in groups.items():
         first, compute = devices[0], devices[0].achieved_flops_per_s
         lines.append(f"| {_cell(name)} | {len(devices)} | {show_bytes(first.memory_bytes)} | {_shown(compute, show_flops)} "
                      f"| {_shown(first.memory_bandwidth_bytes_per_s, show_rate)} | {_shown(first.host_bandwidth_bytes_per_s, show_rate)} "
-                     f"| {compute.provenance}: {_cell(compute.source)} |")
+                     f"| {_shown(first.to_host_bandwidth_bytes_per_s, show_rate)} | {compute.provenance}: {_cell(compute.source)} |")
     return [*lines, ""]
 
 

@@ -41,6 +41,15 @@ def topologies(draw: st.DrawFn) -> Topology:
                     measured_at=draw(st.none() | st.just(NOW)))
 
 
+def test_a_document_of_the_first_schema_is_read() -> None:
+    old = json.loads(topology().to_json()) | {"schema_version": 1}
+    for item in (*old["machines"], *old["devices"]):
+        item.pop("allreduce_bytes_per_s", None), item.pop("to_host_bandwidth_bytes_per_s", None)
+    read = Topology.parse(old, where="x")
+    assert (read.schema_version, read.fingerprint) == (1, topology().fingerprint)
+    assert read.machines[0].allreduce_bytes_per_s == {} and read.devices[0].to_host_bandwidth_bytes_per_s is None
+
+
 @given(topologies())
 @settings(max_examples=60, deadline=None)
 def test_round_trip(document: Topology) -> None:

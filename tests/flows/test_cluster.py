@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from artifacts.errors import InputError
+from artifacts.invocation import StageRequest
+from artifacts.topology import Topology
+from flows.cli.stages import run_stage
 from flows.cluster import is_live, profile_parameters
+from flows.lab.spec import read_lab
+from flows.lab.state import LabState, write_state
+from flows.session import RunRequest, open_run
 from stages.profile.listings import read_listings
 from stages.profile.parameters import ListingsCluster, ProfileParameters
+from tests.artifacts.samples import topology
 
+ROOT = Path(__file__).parents[2]
 LISTINGS = Path(__file__).parents[1] / "stages/profile/listings"
 HOST = "machines: [{name: l4, host_memory_gib: 128, cpus: 64}]\n"
 
@@ -49,6 +57,46 @@ def test_a_description_that_cannot_be_is_one_line(tmp_path: Path, text: str, say
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(InputError, match=says):
         profile_parameters(str(tmp_path / "mine.yaml"))
+
+
+def test_the_lab_is_for_stages_that_are_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETRL_HOME", str(tmp_path))
+    (tmp_path / "lab").mkdir()
+    spec = read_lab(ROOT / "infra/lab/two-regions.yaml")
+    write_state(LabState(spec=spec, address="10.213.1.1:6379", addresses={}))
+    assert profile_parameters("lab")["cluster"] == {"kind": "lab", "address": "10.213.1.1:6379", "name": "two-regions"}
+    asked = [lambda: open_run(RunRequest(cluster="lab", runner="docker", only="profile"), run_id="r"),
+             lambda: run_stage("profile", {}, profile_parameters("lab"), tmp_path, "docker", False),
+             lambda: run_stage("deploy", {"topology": lab_topology()}, {}, tmp_path, "docker", False)]
+    for ask in asked:
+        with pytest.raises(InputError, match="not with containers") as refusal:
+            ask()
+        assert "--runner docker" in refusal.value.fix
+
+
+def lab_topology() -> Topology:
+    described = topology()
+    return Topology(cluster=described.cluster.model_copy(update={"kind": "lab"}), machines=described.machines, devices=described.devices,
+                    links=described.links)
+
+
+def test_a_stage_alone_works_where_the_labs_machines_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would run the stage is stood in for: it only looks where the stage would work."""
+    asked: list[StageRequest] = []
+
+    class Runner:
+        def run(self, request: StageRequest, **_: object) -> object:
+            asked.append(request)
+            raise InputError("seen enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flows.cli.stages.make_runner", lambda _: Runner())
+    for given in (lab_topology(), topology()):
+        with pytest.raises(InputError, match="seen enough"):
+            run_stage("deploy", {"topology": given}, {}, tmp_path / "out", "process", False)
+    on_lab, elsewhere = (Path(request.workdir) for request in asked)
+    assert tmp_path / ".hetrl/work" in on_lab.parents and tmp_path not in elsewhere.parents
+    assert list((tmp_path / ".hetrl/work").iterdir()) == [], "nothing of it stays"
 
 
 def test_an_empty_folder_is_no_fleet(tmp_path: Path) -> None:

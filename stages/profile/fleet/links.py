@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 from artifacts.topology import Link
@@ -41,7 +41,7 @@ def fleet_links(findings: Findings, site: Mapping[str, str]) -> tuple[list[Link]
         if link is not None:
             links.append(link.model_copy(update={"probe": "failed"}) if frozenset(pair) in bad else link)
     notes += [f"link {' ↔ '.join(sorted(pair))} must not be used: {why}" for pair, why in bad.items() if not pair & {*findings.lost}]
-    return links, [*notes, *_sampling(estimate, len(measured), len(names) * (len(names) - 1))]
+    return links, [*notes, *_sampling(estimate, len(measured), list(permutations(names, 2)))]
 
 
 def _measured(known: Linked | None) -> Link | None:
@@ -51,20 +51,27 @@ def _measured(known: Linked | None) -> Link | None:
                 bandwidth_bytes_per_s=known.bandwidth_bytes_per_s)
 
 
-def _sampling(estimate: Estimate, measured: int, directions: int) -> list[str]:
-    if measured >= directions or not measured:
+def _sampling(estimate: Estimate, measured: int, directions: Sequence[Pair]) -> list[str]:
+    if measured >= len(directions) or not measured:
         return []
-    errors = estimate.errors()
-    said = f"bandwidth measured in {measured} of {directions} directions, the others estimated from those"
+    notes = [f"bandwidth measured in {measured} of {len(directions)} directions, the others estimated from those; "
+             + _stated(estimate.errors(), "its own measurement")]
+    if borrowed := sum(estimate.borrowed(pair) for pair in directions):
+        notes.append(f"{borrowed} of them are between sites of which no pair was measured; "
+                     + _stated(estimate.errors(borrowed=True), "any of its two sites'"))
+    return notes
+
+
+def _stated(errors: Sequence[float], without: str) -> str:
     if not errors:
-        return [f"{said}; their error is unknown"]
+        return "their error is unknown"
     middle, most = statistics.median(errors), max(errors)
-    return [f"{said}; estimated without its own measurement, a measured one is off by {middle:.0%} (median), {most:.0%} (most)"]
+    return f"estimated without {without}, a measured one is off by {middle:.0%} (median), {most:.0%} (most)"
 
 
 class Estimate:
-    """The bandwidth of a direction by its class and its ends: the median of the class (site to site) times how the slower of the two
-    ends does against the medians of the classes it was measured in."""
+    """The bandwidth of a direction by its class and its ends: the median of the class (site to site; the nearest class where nothing of
+    its own was measured) times how the slower of the two ends does against the medians of the classes it was measured in."""
 
     def __init__(self, measured: Mapping[Pair, float], site: Mapping[str, str]) -> None:
         self._measured, self._site = measured, site
@@ -80,15 +87,19 @@ class Estimate:
         """B/s; None where nothing of its class was measured."""
         return self._measured.get(pair) or self._without(pair)
 
-    def errors(self) -> list[float]:
-        """How far off each measured direction would be, had it not been measured itself."""
-        guesses = ((value, self._without(pair)) for pair, value in self._measured.items())
+    def borrowed(self, pair: Pair) -> bool:
+        """Whether nothing of its own class was measured."""
+        return _kind(pair, self._site) not in self._classes
+
+    def errors(self, *, borrowed: bool = False) -> list[float]:
+        """How far off each measured direction would be, had it (``borrowed``: had its whole class) not been measured itself."""
+        guesses = ((value, self._without(pair, borrowed=borrowed)) for pair, value in self._measured.items())
         return [abs(guess - value) / value for value, guess in guesses if guess is not None]
 
-    def _without(self, pair: Pair) -> float | None:
-        """From the measurements of other directions only."""
+    def _without(self, pair: Pair, *, borrowed: bool = False) -> float | None:
+        """From the measurements of other directions (``borrowed``: of other classes) only."""
         kind = _kind(pair, self._site)
-        peers = [self._measured[p] for p in self._classes[kind] if p != pair]
+        peers = self._peers(pair, borrowed=borrowed)
         if not peers:
             return None
         medians = {**self._medians, kind: statistics.median(peers)}
@@ -97,6 +108,16 @@ class Estimate:
             factors = [self._measured[p] / medians[_kind(p, self._site)] for p in self._ends[end, pair[end]] if p != pair]
             ends.append(statistics.median(factors) if factors else 1.0)
         return statistics.median(peers) * min(ends)
+
+    def _peers(self, pair: Pair, *, borrowed: bool) -> list[float]:
+        """Of its class; where none was measured, of all between sites, or inside one."""
+        kind = _kind(pair, self._site)
+        alike = [k for k in self._classes if k != kind and (k[0] == k[1]) == (kind[0] == kind[1])]
+        for kinds in (alike,) if borrowed else ((kind,), alike):
+            peers = [self._measured[p] for k in kinds for p in self._classes.get(k, []) if p != pair]
+            if peers:
+                return peers
+        return []
 
 
 def _class_medians(values: Mapping[Pair, float], site: Mapping[str, str]) -> dict[Pair, float]:

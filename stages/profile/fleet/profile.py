@@ -128,7 +128,8 @@ def to_draft(findings: Findings, source: RaySource, *, notes: Sequence[str] = ()
         node, looked = findings.nodes[name], findings.looked[name]
         region = node.region or (safe_name(site[name]) if several and not node.zone else "")
         machines.append(Machine(name=name, region=region, zone=node.zone, host_memory_bytes=looked.memory_bytes, cpus=looked.cores,
-                                ray_node_id=node.node_id, address=node.address))
+                                ray_node_id=node.node_id, address=node.address,
+                                allreduce_bytes_per_s=findings.inside[name].rates if name in findings.inside else {}))
     return Draft(
         cluster=ClusterRef(kind=source.kind, name=source.cluster_name, address=source.address),
         machines=tuple(machines), devices=tuple(devices), links=tuple(links), stragglers=tuple(sorted(set(slow) & {d.id for d in devices})),

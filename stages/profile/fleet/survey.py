@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from stages.profile.fleet.agent import Answer
 from stages.profile.fleet.crew import Crew
@@ -19,6 +20,8 @@ LOOK_S = 60.0
 CONNECT_START_S = 8.0
 JOIN_S, SUM_S = 60.0, 20.0
 """To load PyTorch, and to sum once all have."""
+LEAST_ROUNDS = 4
+"""Of bandwidth, however late it is."""
 PAIR_ROUNDS = 8
 """When the all-reduce of all machines is wrong, pairs are tried in at most so many rounds to find out whose fault it is."""
 
@@ -42,6 +45,7 @@ class Survey:
         self._add(Listed(nodes=list(nodes), notes=list(notes)))
         self._crew = Crew(nodes, on_lost=lambda name, why: self._add(Lost(name, why)))
         self._ports: dict[str, int] = {}
+        self._network_until = 0.0
 
     def run(self) -> None:
         try:
@@ -88,6 +92,7 @@ class Survey:
                 self._add(Rated(machine=name, answers=answer["answers"], faults=answer["faults"], again=again))
 
     def _reach(self) -> None:
+        self._network_until = monotonic() + self._request.budget.network_s
         names = self._crew.present
         for name, answer in zip(names, self._crew.ask([(n, "serve", {"deadline_s": self._request.deadline_s}) for n in names],
                                                       within_s=CONNECT_START_S), strict=True):
@@ -102,10 +107,13 @@ class Survey:
         self._connect([(n, n) for n in self._crew.present], seconds=budget.bandwidth_s, largest=SIZES[-1])
 
     def _transfer(self) -> None:
+        """As many rounds as were planned, or fit into the network's time where a round takes longer than usual (a long or a slow way)."""
         names, budget = self._crew.present, self._request.budget
         site = survey_sites(self.findings)
         latency_rounds = min(len(tournament(names)), MAX_LATENCY_ROUNDS)
-        for pairs in sampled_rounds(names, site, most=budget.bandwidth_rounds(latency_rounds)):
+        for number, pairs in enumerate(sampled_rounds(names, site, most=budget.bandwidth_rounds(latency_rounds))):
+            if number >= LEAST_ROUNDS and monotonic() > self._network_until:
+                break
             for directions in (list(pairs), [(b, a) for a, b in pairs]):
                 self._connect(directions, seconds=budget.bandwidth_s, largest=SIZES[-1])
             self._give_up()

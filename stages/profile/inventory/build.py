@@ -63,7 +63,7 @@ def build(inventory: Inventory, *, where: str) -> Draft:
                 raise InputError(f"{here}: machine {name!r} is described twice", fix="give each group of machines a name of its own")
             parts[name] = [gpu for gpu, _ in kinds]
             group_of[name] = item.name
-            machines.append(_machine(item, name))
+            machines.append(_machine(item, name, parts[name]))
             devices += _devices(item, name, kinds, inventory.name)
     inside = {m.name: inside_link(parts[m.name], m, where=where) for m in machines} if inventory.links.inside_machine is None else {}
     links = build_links(inventory.links, machines, group_of, inside=inside, where=where)
@@ -80,8 +80,9 @@ def _check_known(gpu: Gpu, given: GpuItem, *, where: str) -> None:
                          "so nothing can be planned on it", fix="give " + ", ".join(f"{keys[m]}: …" for m in missing) + " beside gpu")
 
 
-def _machine(item: MachineItem, name: str) -> Machine:
-    return Machine(name=name, zone=item.zone, region=item.region, host_memory_bytes=int(item.host_memory_gib * GIB), cpus=item.cpus)
+def _machine(item: MachineItem, name: str, gpus: list[Gpu]) -> Machine:
+    return Machine(name=name, zone=item.zone, region=item.region, host_memory_bytes=int(item.host_memory_gib * GIB), cpus=item.cpus,
+                   allreduce_bytes_per_s=rates.allreduce(gpus, sum(g.count for g in item.gpus)))
 
 
 def _devices(item: MachineItem, machine: str, kinds: list[tuple[Gpu, GpuItem]], fleet: str) -> list[Device]:
@@ -98,7 +99,7 @@ def _devices(item: MachineItem, machine: str, kinds: list[tuple[Gpu, GpuItem]], 
                 id=device_id, machine=machine, vendor=gpu.vendor, name=gpu.driver_names[0] if gpu.driver_names else gpu.name,
                 device_class=_class(gpu, given), uuid=_uuid(fleet, device_id), memory_bytes=memory, peak_flops_per_s=rates.peak_flops(gpu),
                 achieved_flops_per_s=compute, memory_bandwidth_bytes_per_s=reads, host_bandwidth_bytes_per_s=rates.host_bandwidth(gpu),
-                dtypes=list(gpu.dtypes), price_per_hour=given.price_per_hour))
+                to_host_bandwidth_bytes_per_s=rates.host_bandwidth(gpu), dtypes=list(gpu.dtypes), price_per_hour=given.price_per_hour))
     return devices
 
 

@@ -56,7 +56,7 @@ def read_listings(given: Listings) -> Draft:
     for m in (m for m in machines if m.devices and not m.away):
         here = _devices(m, {g.gpu: g for g in given.gpus}, notes)
         if here:
-            built.append(_machine(m))
+            built.append(_machine(m, len(here)))
             devices += here
             inside[m.name] = _inside(m, topos.get(m.name), given, notes)
     if not devices:
@@ -122,9 +122,12 @@ def _with_host(machine: ListedMachine, host: HostItem | None) -> ListedMachine:
     return machine
 
 
-def _machine(m: ListedMachine) -> Machine:
+def _machine(m: ListedMachine, devices: int) -> Machine:
     assert m.host_memory_bytes is not None and m.cpus is not None
-    return Machine(name=m.name, region=m.region, zone=m.zone, host_memory_bytes=m.host_memory_bytes, cpus=m.cpus)
+    parts = [] if any(d.parent for d in m.devices) else [find_gpu(d.name) for d in m.devices]
+    known = [gpu for gpu in parts if gpu is not None]
+    return Machine(name=m.name, region=m.region, zone=m.zone, host_memory_bytes=m.host_memory_bytes, cpus=m.cpus,
+                   allreduce_bytes_per_s=rates.allreduce(known, devices) if len(known) == len(parts) else {})
 
 
 def _devices(m: ListedMachine, given: Mapping[str, GpuItem], notes: list[str]) -> list[Device]:

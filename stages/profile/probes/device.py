@@ -1,4 +1,4 @@
-"""How fast a device multiplies, streams its memory, and takes data from the host.
+"""How fast a device multiplies, streams its memory, and takes data from the host and gives it back.
 
 On a CPU share of one thread the clock is that thread's own CPU time: what other programs take of the machine meanwhile is not the
 share's speed. A quota of the container is (it stays), so the rates are scaled by the part of the wall time that was granted whenever
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 from stages.profile.cgroup import cpu_used_s, throttled_count
 from stages.profile.probes.child import run, say, wait_for_go
-from stages.profile.probes.engines import Engine, open_engine
+from stages.profile.probes.engines import Engine, Work, open_engine
 from stages.profile.probes.timing import MIN_SAMPLES, Timing, repeat
 
 COMPUTE_PART = 0.7
@@ -49,9 +49,10 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int, sharing: int =
         curve.append({"tokens": tokens, "width": width, "flops_per_s": 2 * tokens * width * width / _seconds(engine, timing),
                       "spread": timing.spread, "samples": timing.samples})
     condition = engine.condition()  # right after the work: at rest the clocks say nothing
-    rest = seconds * (1 - COMPUTE_PART) / 2
-    stream = _rate(engine, "stream", memory_bytes, rest)
-    copy = _rate(engine, "copy", memory_bytes, rest)
+    size = min(engine.buffer_bytes, max(memory_bytes // 32, 1 << 20))
+    works = {"stream": engine.stream(size), "copy": engine.copy(size), "back": engine.copy_back(size)}
+    each = seconds * (1 - COMPUTE_PART) / sum(work is not None for work in works.values())
+    moved = {what: asdict(_rate(engine, work, size, each)) if work is not None else None for what, work in works.items()}
     wall, group_ended = time.monotonic() - began, cpu_used_s()
     obtained = min(1.0, (engine.clock() - cpu_began) / wall)
     known = group_began is not None and group_ended is not None
@@ -60,12 +61,10 @@ def measure(engine: Engine, *, seconds: float, memory_bytes: int, sharing: int =
     throttled = engine.counts_cpu_time and throttled_count() > throttled_began
     return {"engine": engine.name, "dtype": engine.dtype, "clock": engine.clock_name, "granted": granted if throttled else 1.0,
             "waited": 1 - obtained if engine.counts_cpu_time and not throttled else 0.0, "curve": curve, "condition": condition,
-            "stream": asdict(stream), "copy": asdict(copy)}
+            **moved}
 
 
-def _rate(engine: Engine, what: str, memory_bytes: int, budget_s: float) -> RateAnswer:
-    size = min(engine.buffer_bytes, max(memory_bytes // 32, 1 << 20))
-    work = engine.stream(size) if what == "stream" else engine.copy(size)
+def _rate(engine: Engine, work: Work, size: int, budget_s: float) -> RateAnswer:
     timing = repeat(work, engine.clock, budget_s=budget_s)
     return RateAnswer(rate=size / _seconds(engine, timing), spread=timing.spread, samples=timing.samples, size=size)
 

@@ -21,9 +21,10 @@ CUDA_WIDTHS = (1024, 4096, 8192)
 
 
 class Engine(Protocol):
-    """``stream`` reads a matrix once (as a decode step reads weights); ``copy`` moves a buffer from host memory to the device;
-    ``interruptible``: other programs take time from what is measured, and its clock does not tell it apart; ``condition`` says at
-    which clocks the device runs now, and what holds them down ("" where nobody says)."""
+    """``stream`` reads a matrix once (as a decode step reads weights); ``copy`` moves a buffer from host memory to the device,
+    ``copy_back`` the other way (None: its memory is the host's, so that would be the same again); ``interruptible``: other programs take
+    time from what is measured, and its clock does not tell it apart; ``condition`` says at which clocks the device runs now, and what holds
+    them down ("" where nobody says)."""
 
     name: str
     dtype: str
@@ -39,6 +40,7 @@ class Engine(Protocol):
     def matmul(self, tokens: int, width: int) -> Work: ...
     def stream(self, size_bytes: int) -> Work: ...
     def copy(self, size_bytes: int) -> Work: ...
+    def copy_back(self, size_bytes: int) -> Work | None: ...
 
 
 class _Cpu:
@@ -55,6 +57,9 @@ class _Cpu:
 
     def condition(self) -> str:
         return ""
+
+    def copy_back(self, size_bytes: int) -> Work | None:
+        return None
 
 
 class TorchCpu(_Cpu):
@@ -193,14 +198,24 @@ class TorchCuda:
         return work
 
     def copy(self, size_bytes: int) -> Work:
-        torch = self._torch
-        source = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
-        target = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
+        host, device = self._buffers(size_bytes)
 
         def work(n: int) -> None:
             for _ in range(n):
-                target.copy_(source, non_blocking=True)
+                device.copy_(host, non_blocking=True)
         return work
+
+    def copy_back(self, size_bytes: int) -> Work:
+        host, device = self._buffers(size_bytes)
+
+        def work(n: int) -> None:
+            for _ in range(n):
+                host.copy_(device, non_blocking=True)
+        return work
+
+    def _buffers(self, size_bytes: int) -> tuple[Any, Any]:
+        torch = self._torch
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True), torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
 
 
 def open_engine(device: str, *, threads: int) -> Engine:

@@ -91,6 +91,24 @@ def state(engine: docker.DockerClient, spec: LabSpec) -> LabState:
     return lab.up(spec)
 
 
+def test_up_after_an_up_that_was_killed(engine: docker.DockerClient, spec: LabSpec, home: Path) -> None:
+    """Before it could say that a lab is there: containers, Ray's head and the network are."""
+    command = [sys.executable, "-P", "-m", "flows.cli.main", "lab", "up", str(home / "trio.yaml")]
+    process = subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])})
+    assert process.stderr is not None
+    assert any("starting the router" in line for line in process.stderr), "it came so far"
+    process.kill()
+    process.wait()
+    before = {c.id for c in ours(engine)}
+    assert len(before) == len(spec.machines) and lab.status().state is None
+    said: list[str] = []
+    lab.up(spec, say=said.append)
+    assert sum(line.startswith("left over from before: container ") for line in said) == len(before)
+    assert any(line.startswith("left over from before: process ") for line in said)
+    assert lab.status().whole and before.isdisjoint(c.id for c in ours(engine))
+    assert len([p for p in marked(lab_identity()) if "flows.lab.router" in p.cmdline()]) == 1
+
+
 def test_up_twice_is_one_lab_and_another_is_refused(state: LabState, spec: LabSpec) -> None:
     before = lab.status()
     assert before.whole

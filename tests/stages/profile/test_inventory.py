@@ -62,6 +62,15 @@ def test_rates_say_where_they_come_from() -> None:
     assert l4.price_per_hour == 0.5 and a100.price_per_hour is None
 
 
+def test_all_reduce_by_group_size_where_somebody_measured_it() -> None:
+    machines = {m.name: m for m in read_inventory(PAIR, where="x").machines}
+    assert {n: r.value for n, r in machines["a"].allreduce_bytes_per_s.items()} == {2: 193e9}, "of two A100 there is one group"
+    assert machines["a"].allreduce_bytes_per_s[2].source.startswith("measured elsewhere")
+    assert machines["b"].allreduce_bytes_per_s == {}, "nobody measured the L4"
+    mixed = read_inventory(PAIR.replace("A100-SXM4-80GB, count: 2}", "A100-SXM4-80GB, count: 2}, {gpu: L4}"), where="x").machines
+    assert mixed[0].allreduce_bytes_per_s == {}
+
+
 def test_names_of_machines_and_devices() -> None:
     text = PAIR.replace("name: b,", "name: b, count: 2,") + "  same_zone: {latency_ms: 0.1, bandwidth_gbit_per_s: 25}\n"
     draft = read_inventory(text, where="x")

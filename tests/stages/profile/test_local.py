@@ -57,6 +57,13 @@ def test_link_inside_the_machine_is_measured(draft: Draft) -> None:
     assert link.latency_s > 0 and link.bandwidth_bytes_per_s > 0
 
 
+def test_the_all_reduce_among_its_devices_is_in_the_topology(draft: Draft) -> None:
+    pytest.importorskip("torch")
+    (rate,) = draft.machines[0].allreduce_bytes_per_s.values()
+    assert list(draft.machines[0].allreduce_bytes_per_s) == [2] and rate.value > 1e6 and (rate.provenance, rate.source) == ("measured", "gloo")
+    assert all(d.to_host_bandwidth_bytes_per_s is None for d in draft.devices), "a CPU share's memory is the host's"
+
+
 def test_identity_lasts_and_does_not_give_the_machine_id_away() -> None:
     host = this_host()
     assert device_uuid(host, "cpu", 0) == device_uuid(this_host(), "cpu", 0)
@@ -102,7 +109,8 @@ def _placed(*devices: FoundDevice) -> list[Placed]:
 def _answer(flops: float, condition: str = "") -> dict[str, object]:
     return {"engine": "torch 2", "dtype": "bf16", "clock": "wall", "granted": 1.0, "waited": 0.0, "condition": condition,
             "curve": [{"tokens": 4096, "width": 8192, "flops_per_s": flops, "spread": 0.01}],
-            "stream": {"rate": 1e12, "spread": 0.1, "size": 1 << 30}, "copy": {"rate": 2e10, "spread": 0.1, "size": 1 << 30}}
+            "stream": {"rate": 1e12, "spread": 0.1, "size": 1 << 30}, "copy": {"rate": 2e10, "spread": 0.1, "size": 1 << 30},
+            "back": {"rate": 1.5e10, "spread": 0.1, "size": 1 << 30}}
 
 
 def test_class_of_a_gpu_is_the_catalogues_name_where_name_and_memory_agree() -> None:
@@ -127,6 +135,14 @@ def test_clocks_go_with_the_measurement_and_a_slowed_gpu_is_named() -> None:
     assert "SM 1005 of 1410 MHz" in built[0].achieved_flops_per_s.source
     assert slowed(answers) == ["gpu-0 was measured SM 1005 of 1410 MHz, slowed by power cap: its rates may be low"]
     assert slowed({"gpu-0": _answer(2e14, "SM 1410 of 1410 MHz")}) == []
+
+
+def test_both_directions_between_host_and_device() -> None:
+    built, _ = build_devices(_placed(_gpu("NVIDIA A100-SXM4-80GB")), {"gpu-0": _answer(2e14)}, stragglers=())
+    there, back = built[0].host_bandwidth_bytes_per_s, built[0].to_host_bandwidth_bytes_per_s
+    assert there and back and (there.value, back.value, back.provenance) == (2e10, 1.5e10, "measured")
+    (catalogue,), _ = build_devices(_placed(_gpu("NVIDIA L4", memory_gib=22.5)), {}, stragglers=())
+    assert catalogue.to_host_bandwidth_bytes_per_s == catalogue.host_bandwidth_bytes_per_s, "a data sheet says each direction"
 
 
 def test_a_mig_instance_that_was_not_measured_has_its_part_of_the_catalogues_rates() -> None:

@@ -93,6 +93,15 @@ def test_of_a_quota_the_device_has_what_its_group_was_granted(monkeypatch: pytes
     assert answer["granted"] == pytest.approx(granted, rel=0.01)
 
 
+def test_what_a_device_gives_back_to_the_host_is_measured_where_it_has_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy within this machine stands in for a GPU's memory."""
+    engine = open_engine("cpu", threads=1)
+    assert device.measure(engine, seconds=0.2, memory_bytes=1 << 24)["back"] is None
+    monkeypatch.setattr(engine, "copy_back", engine.copy)
+    back = device.measure(engine, seconds=0.2, memory_bytes=1 << 24)["back"]
+    assert isinstance(back, dict) and back["rate"] > 1e7 and back["samples"] >= MIN_SAMPLES and back["size"] == 1 << 20
+
+
 def test_the_group_s_cpu_time_grows_with_what_its_processes_use() -> None:
     before, mine = cpu_used_s(), time.process_time()
     if before is None:

@@ -15,7 +15,7 @@ def test_the_page_shows_classes_machines_links_and_what_is_wrong() -> None:
     topology = anchored(draft, [])
     page = topology_page(topology, notes=["a note"], changes=["machine m9 is gone"], previous="v7")
     assert f"fingerprint `{topology.fingerprint[:12]}`" in page
-    assert "| A100 | 6 | 40.0 GiB | 200.0 TFLOP/s ± 2% | 1400.0 GB/s | unknown | measured:" in page
+    assert "| A100 | 6 | 40.0 GiB | 200.0 TFLOP/s ± 2% | 1400.0 GB/s | unknown | unknown | measured:" in page
     assert "| m0 … m2 (3) |" in page
     assert "| within the network | 6, 1 failed | 5.0 ms | 1.2 GB/s | measured |" in page
     assert "- m9: no answer" in page and "- a note" in page and "## Since v7" in page and "- machine m9 is gone" in page
