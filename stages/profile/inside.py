@@ -12,6 +12,7 @@ from typing import Any
 from artifacts.topology import Link, Measured
 from artifacts.units import show_rate
 from stages.profile.devices.found import FoundDevice
+from stages.profile.devices.visible import visible
 from stages.profile.measure import START_S
 from stages.profile.probes.launch import Probe, ProbeFailed
 
@@ -58,12 +59,12 @@ def reduce_inside(devices: Sequence[FoundDevice], *, address: str = "127.0.0.1",
     """One process a device, in groups of the first two, three, … of them; takes about ``seconds`` and the start of PyTorch.
 
     Without PyTorch, or with one device, there is nothing to measure.
-    NVIDIA's GPUs use NCCL; a CPU's shares, and GPUs that NCCL does not join (MIG instances, several makers), gloo through the host.
+    GPUs of one maker use NCCL (AMD's is called so too in PyTorch); a CPU's shares, and GPUs that it does not join (MIG instances, several
+    makers), gloo through the host.
     """
     if len(devices) < 2 or find_spec("torch") is None:
         return Inside()
-    nccl = all(d.vendor == "nvidia" and not d.parent for d in devices)
-    backend, kind, size = ("nccl", "cuda", GPU_BYTES) if nccl else ("gloo", "cpu", CPU_BYTES)
+    backend, kind, size = joined_by(devices)
     sizes = group_sizes(len(devices))
     try:
         answers = _run(devices, ["--backend", backend, "--device", kind, "--bytes", str(size), "--host", address, "--master", address,
@@ -83,6 +84,14 @@ def reduce_inside(devices: Sequence[FoundDevice], *, address: str = "127.0.0.1",
     return Inside(backend=backend, bus_bytes_per_s=rates, spread=max(spreads))
 
 
+def joined_by(devices: Sequence[FoundDevice]) -> tuple[str, str, int]:
+    """(backend, PyTorch's word for the devices, bytes to sum)."""
+    makers = {d.vendor for d in devices}
+    if makers in ({"nvidia"}, {"amd"}) and not any(d.parent for d in devices):
+        return "nccl", "cuda", GPU_BYTES
+    return "gloo", "cpu", CPU_BYTES
+
+
 def inside_link(link: Link, inside: Inside) -> Link:
     """The link inside a machine, measured between two sockets, as the all-reduce showed it.
 
@@ -99,7 +108,7 @@ def inside_link(link: Link, inside: Inside) -> Link:
 def _run(devices: Sequence[FoundDevice], arguments: list[str], *, within_s: float) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         probes = [stack.enter_context(Probe("collective", ["--rank", str(rank), *arguments], deadline_s=START_S + within_s,
-                                            env={"CUDA_VISIBLE_DEVICES": d.uuid if d.vendor == "nvidia" else "", "OMP_NUM_THREADS": "1"}))
+                                            env={**visible(d, devices), "OMP_NUM_THREADS": "1"}))
                   for rank, d in enumerate(devices)]
         ready = [probe.read() for probe in probes]
         for probe in probes:

@@ -8,6 +8,7 @@ from typing import Any
 from stages.profile.devices import amd, cpu, nvidia
 from stages.profile.devices.found import Finding, FoundDevice
 from stages.profile.devices.unified import share_host_memory
+from stages.profile.devices.visible import visible
 from stages.profile.host import Host
 from stages.profile.probes.launch import Probe, ProbeFailed
 
@@ -57,16 +58,11 @@ def measure_devices(devices: tuple[FoundDevice, ...], *, seconds: float) -> Meas
     probes: dict[int, Probe] = {}
     deadline = START_S + 4 * seconds
     cpus = max(1, sum(d.vendor == "cpu" for d in devices))
-    first_amd = min((d.index for d in devices if d.vendor == "amd"), default=0)
     try:
         for device in devices:
             kind = "cpu" if device.vendor == "cpu" else "cuda"  # PyTorch calls AMD's devices cuda too
             threads = str(max(1, device.cores))
-            env = {"CUDA_VISIBLE_DEVICES": device.uuid if device.vendor == "nvidia" else "", "OMP_NUM_THREADS": threads,
-                   "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-            if device.vendor == "amd":
-                env = {**env, "HIP_VISIBLE_DEVICES": str(device.index - first_amd)}
-                del env["CUDA_VISIBLE_DEVICES"]  # ROCm reads it as well, and wants what it may use to be in both
+            env = {**visible(device, devices), "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
             probes[device.index] = Probe("device", ["--device", kind, "--threads", threads, "--seconds", f"{seconds:.3f}",
                                                     "--memory-bytes", str(device.memory_bytes or 0), "--sharing", str(cpus)],
                                            deadline_s=deadline, env=env)

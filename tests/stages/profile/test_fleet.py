@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -67,6 +68,15 @@ def test_a_cluster_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch
     with pytest.raises((RunnerUnavailable, StageTimeout)) as refusal:
         profile_ray("127.0.0.1:1")
     assert "127.0.0.1:1" in refusal.value.message and refusal.value.fix
+
+
+def test_an_unchanged_cluster_keeps_its_fingerprint(three: RayFleet, topology: Topology) -> None:
+    """Once here; ``tests/benchmarks/fingerprints.py`` does it twenty times."""
+    again = profile_ray(three.address, name="bench", seconds=1.0, earlier=[topology])
+    if again.fingerprint != topology.fingerprint and os.getloadavg()[0] > 6 * (os.cpu_count() or 1):
+        pytest.skip(f"a load of {os.getloadavg()[0]:.0f} is no longer an unchanged machine")
+    assert again.fingerprint == topology.fingerprint, describe_change(topology, again)
+    assert [d.achieved_flops_per_s.value for d in again.devices] != [d.achieved_flops_per_s.value for d in topology.devices], "measured anew"
 
 
 def _probes_below_this_process() -> list[psutil.Process]:

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from artifacts.errors import HetrlError
 from artifacts.topology import Link
 from stages.profile.devices import cpu
+from stages.profile.devices.found import FoundDevice
+from stages.profile.devices.visible import visible
 from stages.profile.host import this_host
-from stages.profile.inside import Inside, group_sizes, inside_link, reduce_inside
+from stages.profile.inside import Inside, group_sizes, inside_link, joined_by, reduce_inside
+from stages.profile.local import profile_local
 from stages.profile.report import topology_page
 from tests.stages.profile.fleets import live_draft
 
@@ -33,6 +37,25 @@ def test_a_wrong_sum_is_found_and_the_link_must_not_be_used(monkeypatch: pytest.
     inside = reduce_inside(cpu.find(this_host(), shares=2).devices, seconds=0.2)
     assert inside.wrong and inside.fault == "the sum is wrong with 2 devices (gloo)" and inside.bus_bytes_per_s == {}
     assert inside_link(LINK, inside).probe == "failed"
+    with pytest.raises(HetrlError, match=r"strict profile of bench: all-reduce: the sum is wrong with 2 devices \(gloo\)"):
+        profile_local(devices=2, seconds=0.5, machine="bench", strict=True, report=lambda *_: None)
+
+
+def _gpu(vendor: str, index: int, parent: str = "") -> FoundDevice:
+    return FoundDevice(index=index, vendor=vendor, name="a GPU", uuid=f"U-{index}", memory_bytes=1, dtypes=(), parent=parent)  # type: ignore[arg-type]
+
+
+def test_gpus_of_one_maker_are_joined_by_their_makers_library_and_all_others_through_the_host() -> None:
+    nvidia, amd = [_gpu("nvidia", 0), _gpu("nvidia", 1)], [_gpu("amd", 2), _gpu("amd", 3)]
+    assert joined_by(nvidia)[:2] == joined_by(amd)[:2] == ("nccl", "cuda")
+    for mixed in ([*nvidia, *amd], [nvidia[0], _gpu("nvidia", 1, parent="U-9")], list(cpu.find(this_host(), shares=2).devices)):
+        assert joined_by(mixed)[:2] == ("gloo", "cpu")
+
+
+def test_a_probe_sees_its_own_device_only() -> None:
+    devices = [_gpu("nvidia", 0), _gpu("amd", 1), _gpu("amd", 2)]
+    assert [visible(d, devices) for d in devices] == [{"CUDA_VISIBLE_DEVICES": "U-0"}, {"HIP_VISIBLE_DEVICES": "0"}, {"HIP_VISIBLE_DEVICES": "1"}]
+    assert visible(cpu.find(this_host(), shares=1).devices[0], ()) == {"CUDA_VISIBLE_DEVICES": ""}, "a share of the CPU is no GPU"
 
 
 def test_sizes_of_groups() -> None:

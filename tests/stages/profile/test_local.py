@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 
 from artifacts.errors import InputError
+from stages.profile import measure
 from stages.profile.assemble import build_devices, device_class, slowed
 from stages.profile.devices import cpu
 from stages.profile.devices.found import FoundDevice, Placed
@@ -62,6 +64,16 @@ def test_the_all_reduce_among_its_devices_is_in_the_topology(draft: Draft) -> No
     (rate,) = draft.machines[0].allreduce_bytes_per_s.values()
     assert list(draft.machines[0].allreduce_bytes_per_s) == [2] and rate.value > 1e6 and (rate.provenance, rate.source) == ("measured", "gloo")
     assert all(d.to_host_bandwidth_bytes_per_s is None for d in draft.devices), "a CPU share's memory is the host's"
+
+
+def test_devices_whose_probes_hang_are_ended_at_their_deadline_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = str(Path(__file__).parent / "faults")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([faults, *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv("HETRL_TEST_FAULT", "device hangs")
+    monkeypatch.setattr(measure, "START_S", 1.0)
+    found = measure.measure_devices(cpu.find(this_host(), shares=2).devices, seconds=0.1)
+    assert found.answers == {} and set(found.faults.values()) == {"probe device did not answer within 1 s"}
+    assert not [p for p in psutil.Process().children(recursive=True) if "stages.profile.probes.device" in p.cmdline()]
 
 
 def test_identity_lasts_and_does_not_give_the_machine_id_away() -> None:

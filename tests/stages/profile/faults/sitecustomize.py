@@ -26,7 +26,13 @@ def _contribute_wrongly() -> None:
     ProcessGroupGloo.allreduce = allreduce
 
 
-if _FAULT == "hang" and "stages.profile.probes.network" in _STARTED and "--serve" not in _STARTED:
+def _hangs() -> bool:
+    if _FAULT == "hang":
+        return "stages.profile.probes.network" in _STARTED and "--serve" not in _STARTED
+    return _FAULT == "device hangs" and "stages.profile.probes.device" in _STARTED
+
+
+if _hangs():
     time.sleep(3600)
 elif _FAULT == "wrong sum" and "stages.profile.probes.collective" in _STARTED:
     _contribute_wrongly()
