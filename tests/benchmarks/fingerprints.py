@@ -43,6 +43,7 @@ class Repeated:
 
     profiles: list[Topology] = field(default_factory=list)
     measured: int = 0
+    loads: list[float] = field(default_factory=list)
     rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -68,7 +69,8 @@ def repeat(source: Source, repetitions: int, *, say: Callable[[str], None]) -> R
         began = time.monotonic()
         _, topology = settle(look, found.profiles)
         found.profiles.insert(0, topology)
-        say(f"{number + 1}: {topology.fingerprint[:12]}, {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f}")
+        found.loads.append(os.getloadavg()[0])
+        say(f"{number + 1}: {topology.fingerprint[:12]}, {time.monotonic() - began:.0f} s, load {found.loads[-1]:.1f}")
     return found
 
 
@@ -110,17 +112,15 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring a device")
     arguments = parser.parse_args()
-    load = [os.getloadavg()[0]]
     with SOURCES[arguments.source](arguments.seconds) as source:
         found = repeat(source, arguments.repetitions, say=print)
-        load.append(os.getloadavg()[0])
         gone = "not tried"
         if source.smaller is not None:
             _, less = settle(source.smaller, found.profiles)
             gone = "the same" if less.fingerprint in {p.fingerprint for p in found.profiles} else "another"
     wide = [f"{found.widest(kind):.2f}" for kind in ("compute", "memory", "bandwidth", "latency")]
     print(f"\n| {source.name} | {arguments.repetitions} | {found.fingerprints} | {found.measured} | {' | '.join(wide)} | {gone} "
-          f"| {min(load):.0f} to {max(load):.0f} |\n")
+          f"| {min(found.loads):.0f} to {max(found.loads):.0f} |\n")
     for name, values in sorted(found.rates.items()):
         print(f"{name}: {min(values):.3g} … {max(values):.3g}, × {max(values) / min(values):.2f}")
 
