@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import yaml
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from artifacts.store import open_store
 from artifacts.store.settings import StoreSettings
@@ -17,6 +19,7 @@ from flows.automations import ZOMBIES
 from flows.graph import ORDER
 from flows.services import prefect
 from flows.services.state import store_url
+from flows.slots import cluster_slot
 from tests.flows.orchestration.services import ROOT, Services
 
 JOB = str(ROOT / "infra/jobs/qwen3-4b-grpo.yaml")
@@ -83,6 +86,18 @@ def test_a_run_makes_versions_in_s3_and_the_next_one_is_cached(services: Service
     assert store.versions("schedule") == plans
     keys = {a["key"] for a in services.api("/artifacts/filter", {})}
     assert {"hetrl-plan", "hetrl-plan-report"} <= keys
+
+
+def test_a_second_training_on_the_cluster_has_to_wait(services: Services) -> None:
+    """The slot as a run takes it, with the topology of the runs above; another client asks for one more."""
+    store = open_store(store_url(), settings=StoreSettings.from_env(services.s3.environment()))
+    run = SimpleNamespace(store=store, known={"topology": store.latest("profile")})
+    asked = {"names": ["hetrl-cluster-workstation-pair"], "slots": 1, "mode": "concurrency"}
+    with temporary_settings({PREFECT_API_URL: prefect.api_url(services.port)}), cluster_slot(run):  # type: ignore[arg-type]
+        with pytest.raises(AssertionError, match="423"):
+            services.api("/v2/concurrency_limits/increment", asked)
+    assert [limit["limit"] for limit in services.api("/v2/concurrency_limits/increment", asked)] == [1]
+    services.api("/v2/concurrency_limits/decrement", asked)
 
 
 def test_bad_input_fails_the_run_with_one_line(services: Services) -> None:

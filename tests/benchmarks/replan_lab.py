@@ -1,0 +1,130 @@
+"""The story of a re-plan with a training going on, in the lab: ``sudo python -m tests.benchmarks.replan_lab``.
+
+A training runs on three machines. One of them is killed under it: the run fails in one line, its checkpoints stay. The next run profiles what
+is left, plans from the plan that was in force, deploys, and trains on from the last checkpoint. Then the machine is put back with a
+slower link to it, and the same again. Prints both plan diffs; exit status 1 when a training did not go on from where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from artifacts.errors import HetrlError
+from artifacts.invocation import Log, Outcome, Progress
+from artifacts.plan import Plan
+from artifacts.plan_diff import working_devices
+from artifacts.throughput import Throughput
+from flows.lab import lab
+from flows.lab.machines import LABEL, MACHINE_LABEL
+from flows.lab.spec import read_lab
+from flows.lab.state import lab_identity
+from flows.launch.engine import connect
+from flows.pipeline import Pipeline
+from flows.replan import compare, plan_in_force
+from flows.session import RunRequest, new_run_id, open_run
+
+ROOT = Path(__file__).parents[2]
+MACHINES = {"near-fast": "near", "near-slow": "near", "far-slow": "far"}
+CPUS = {"near-fast": 0.5, "near-slow": 0.3, "far-slow": 0.3}
+OnEvent = Callable[[str, Log | Progress | Outcome], None]
+
+
+def spec(folder: Path, machines: list[str], *, far_mbit_per_s: int) -> Path:
+    lines = ["name: replan", "machines:", *(f"- {{name: {m}, region: {MACHINES[m]}, cpus: {CPUS[m]}, memory_gib: 3}}" for m in machines), "links:"]
+    lines += ["- {between: [near, near], latency_ms: 1, bandwidth_mbit_per_s: 300}"]
+    if "far-slow" in machines:
+        lines += [f"- {{between: [near, far], latency_ms: 15, bandwidth_mbit_per_s: {far_mbit_per_s}}}"]
+    path = folder / "replan.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(store: str, iterations: int, *, on_event: OnEvent) -> tuple[Pipeline, str]:
+    """All stages until train, as a re-plan does them; with the plan diff, where the plan changed."""
+    overrides = (f"iterations={iterations}", "checkpoint_every=1")
+    request = RunRequest(job=str(ROOT / "infra/jobs/tiny-grpo.yaml"), overrides=overrides, cluster="lab", store=store, until_stage="train", warm=True)
+    pipeline, shown = open_run(request, run_id=new_run_id()), ""
+    for stage in pipeline.options.selection.stages:
+        before = plan_in_force(pipeline) if stage == "schedule" else None
+        result = pipeline.step(stage, on_event)
+        print(f"{stage}: {'hit' if result.hit else 'made'} {result.version} in {result.seconds:.0f} s ({result.reason})", flush=True)
+        if before is not None and (replanned := compare(pipeline, before)):
+            shown = replanned.markdown
+    return pipeline, shown
+
+
+def resumed_step(pipeline: Pipeline) -> tuple[int, int]:
+    """(iterations of the run before, iterations in all) of the latest training."""
+    text = pipeline.store.read_bytes(pipeline.known["throughput"], "throughput.jsonl")
+    log = Throughput.from_jsonl(text, where="throughput.jsonl")
+    return log.header.resumed_step, len(log.iterations)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=8)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hetrl-replan-") as name:
+        folder = Path(name)
+        store = (folder / "store").as_uri()
+        try:
+            _story(folder, store, arguments.iterations)
+        finally:
+            lab.down()
+
+
+def _story(folder: Path, store: str, iterations: int) -> None:
+    lab.up(read_lab(spec(folder, list(MACHINES), far_mbit_per_s=100)), say=print)
+    killed = [_interrupted(store, iterations, kill="far-slow")]
+    lab.down()
+    lab.up(read_lab(spec(folder, ["near-fast", "near-slow"], far_mbit_per_s=100)), say=print)
+    pipeline, shown = run(store, iterations, on_event=_quiet)
+    print(shown)
+    resumed, done = resumed_step(pipeline)
+    print(f"trained on from iteration {resumed} (it was killed after {killed[0]}), {done} in all")
+    lab.down()
+    lab.up(read_lab(spec(folder, list(MACHINES), far_mbit_per_s=20)), say=print)
+    _, shown = run(store, iterations, on_event=_quiet)
+    print(shown)
+    if not (0 < resumed <= killed[0] <= done == iterations):
+        raise SystemExit("the training did not go on from where it was")
+
+
+def _interrupted(store: str, iterations: int, *, kill: str) -> int:
+    """Train, and kill a machine of the plan once two iterations are kept; how many were."""
+    kept = 0
+
+    def on_event(stage: str, event: Log | Progress | Outcome) -> None:
+        nonlocal kept
+        if isinstance(event, Log) and event.message.startswith("checkpoint after iteration"):
+            kept += 1
+            if kept == 2:
+                _kill(kill)
+
+    started = time.monotonic()
+    try:
+        pipeline, _ = run(store, iterations, on_event=on_event)
+    except HetrlError as error:
+        print(f"after {time.monotonic() - started:.0f} s and {kept} iterations: {error.line}")
+        return kept
+    used = {d.rpartition("-")[0] for d in working_devices(pipeline.store.read(pipeline.known["plan"], Plan))}
+    raise SystemExit(f"the training ended before its machine was lost: {kill} is of the plan's {sorted(used)}")
+
+
+def _kill(machine: str) -> None:
+    labels = [f"{LABEL}={lab_identity()}", f"{MACHINE_LABEL}={machine}"]
+    for container in connect().containers.list(filters={"label": labels}):
+        container.kill()
+
+
+def _quiet(stage: str, event: Log | Progress | Outcome) -> None:
+    if isinstance(event, Log) and event.level in ("warning", "error"):
+        print(f"  [{stage}] {event.message}")
+
+
+if __name__ == "__main__":
+    main()
