@@ -93,9 +93,9 @@ def test_a_second_training_on_the_cluster_has_to_wait(services: Services) -> Non
     store = open_store(store_url(), settings=StoreSettings.from_env(services.s3.environment()))
     run = SimpleNamespace(store=store, known={"topology": store.latest("profile")})
     asked = {"names": ["hetrl-cluster-workstation-pair"], "slots": 1, "mode": "concurrency"}
-    with temporary_settings({PREFECT_API_URL: prefect.api_url(services.port)}), cluster_slot(run):  # type: ignore[arg-type]
-        with pytest.raises(AssertionError, match="423"):
-            services.api("/v2/concurrency_limits/increment", asked)
+    ours = temporary_settings({PREFECT_API_URL: prefect.api_url(services.port)})
+    with ours, cluster_slot(run), pytest.raises(AssertionError, match="423"):  # type: ignore[arg-type]
+        services.api("/v2/concurrency_limits/increment", asked)
     assert [limit["limit"] for limit in services.api("/v2/concurrency_limits/increment", asked)] == [1]
     services.api("/v2/concurrency_limits/decrement", asked)
 
