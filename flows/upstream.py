@@ -64,7 +64,9 @@ class Upstream:
         return {"job": job} if job else {}
 
     def _by_prefix(self, stage: str, prefix: str) -> Manifest:
-        matching = [ref for ref in self._store.versions(stage) if ref.version.startswith(prefix.removeprefix(f"{stage}@"))]
+        wanted = prefix.removeprefix(f"{stage}@")
+        matching = [ref for ref in self._store.versions(stage) if ref.version.startswith(wanted)]
+        matching = [ref for ref in matching if ref.version == wanted] or matching  # a forced rerun's name goes on from the first one's
         if len(matching) != 1:
             raise InputError(f"{len(matching)} versions of {stage} start with {prefix[:40]!r}", fix=f"see hetrl artifacts ls {stage}")
         return self._store.manifest(matching[0])

