@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Literal
 
+import httpx
 from prefect.client.orchestration import get_client
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flow_runs import pause_flow_run
@@ -31,24 +32,26 @@ class Review(RunInput):
 def ask(markdown: str, *, window_s: float, on_silence: Answer) -> Review:
     """Pause until somebody answers, at most for the window; then ``on_silence`` counts."""
     with _answered_after(window_s, on_silence):
-        form = Review.with_initial_data(description=markdown, decision="adopt")
+        form = Review.with_initial_data(description=markdown)
         answer: Review = pause_flow_run(wait_for_input=form, timeout=round(window_s) + _LATE_S, poll_interval=POLL_S)
     return answer
 
 
 @contextmanager
 def _answered_after(window_s: float, on_silence: Answer) -> Iterator[None]:
-    run_id = flow_run.id
-    note = f"nobody answered within {window_s / 60:g} minutes"
+    run_id, answered = flow_run.id, threading.Event()
+    silence = {"decision": on_silence, "note": f"nobody answered within {window_s / 60:g} minutes"}
 
     def answer() -> None:
-        with get_client(sync_client=True) as client, suppress(PrefectHTTPStatusError):  # refused: somebody has answered just now
-            client.resume_flow_run(run_id, run_input={"decision": on_silence, "note": note})
+        """The server refuses while the run is not paused yet, has not stored its form yet, or is answered already: so until it goes on."""
+        answered.wait(window_s)
+        with get_client(sync_client=True) as client:
+            while not answered.wait(POLL_S):
+                with suppress(PrefectHTTPStatusError, httpx.TransportError):
+                    client.resume_flow_run(run_id, run_input=silence)
 
-    timer = threading.Timer(window_s, copy_context().run, args=(answer,))
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=copy_context().run, args=(answer,), name="review window", daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        answered.set()

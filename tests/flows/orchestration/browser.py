@@ -15,9 +15,9 @@ def browser() -> str | None:
     return shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 
 
-def pictures(folder: Path) -> Path:
-    """Where pictures go: ``HETRL_SCREENSHOTS``, to keep them, else the test's own folder."""
-    chosen = Path(os.environ.get("HETRL_SCREENSHOTS") or folder)
+def pictures() -> Path:
+    """Where pictures go."""
+    chosen = Path(os.environ["HETRL_SCREENSHOTS"])
     chosen.mkdir(parents=True, exist_ok=True)
     return chosen
 

@@ -78,6 +78,13 @@ class Services:
             time.sleep(0.5)
         raise AssertionError(f"run {run} did not pause: {state}")
 
+    def answer(self, run: str, within_s: float = 300, **form: str) -> None:
+        """Resume it with the form filled in. It is paused a moment before its form is there: asked again until it is taken."""
+        deadline = time.monotonic() + within_s
+        while (said := self.api(f"/flow_runs/{run}/resume", {"run_input": form}))["status"] != "ACCEPT":
+            assert time.monotonic() < deadline, said
+            time.sleep(0.5)
+
     def shown(self, run: str, key: str) -> str:
         """What an artifact of that run shows."""
         found = self.api("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}, "key": {"any_": [key]}}})
