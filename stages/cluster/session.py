@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +14,12 @@ from typing import Any
 from artifacts.errors import InputError, RunnerUnavailable, StageTimeout
 from artifacts.topology import Topology
 from stages.cluster import live
+from stages.cluster.head import HeadWatch
 from stages.cluster.local import local_nodes
 from stages.cluster.names import LOOPBACK
 from stages.cluster.signals import StopSignal, stop_signal
+
+_LEAVE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ def open_cluster(topology: Topology, *, address: str = "", env: Mapping[str, str
     ``KeyboardInterrupt``. Only one cluster at a time is open in a process (Ray has one driver a process).
 
     Raises:
+        StageCrashed: the head node was lost while the block ran.
         InputError: the topology is an inventory; ``RunnerUnavailable``: Ray is not installed or does not start;
         StageTimeout: not there within ``deadline_s``; ``ClusterChanged``: a machine has no living node.
     """
@@ -78,7 +84,7 @@ def _connected(address: str, *, env: dict[str, str], stop: StopSignal, loopback:
     import ray
     from ray._private import ray_constants
 
-    kept = ray_constants.ENABLE_RAY_CLUSTER
+    kept, watch = ray_constants.ENABLE_RAY_CLUSTER, None
     options: dict[str, Any] = {"_node_ip_address": LOOPBACK} if loopback else {}
     try:
         # Ray turns a loopback address into the machine's own, where our nodes do not listen, unless told it is single-host.
@@ -91,11 +97,34 @@ def _connected(address: str, *, env: dict[str, str], stop: StopSignal, loopback:
         except SystemExit as exit_:  # Ray's own handler of SIGTERM, until ours is back
             raise KeyboardInterrupt from exit_
         stop.claim()
-        yield
+        watch = HeadWatch(ray.get_runtime_context().gcs_address, ray.nodes())
+        if threading.current_thread() is threading.main_thread():  # only there a signal interrupts what waits
+            watch.start()
+        try:
+            yield
+        except BaseException:
+            if watch.is_gone():
+                raise watch.lost() from None
+            raise
+        finally:
+            watch.end()
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = kept
         with stop.held():
-            ray.shutdown()
+            _disconnect(patient=watch is None or not watch.gone)
+
+
+def _disconnect(*, patient: bool) -> None:
+    """Leave the cluster. Without a head node that takes up to a minute, at whose end Ray ends the process: then not waited for."""
+    import ray
+
+    if patient:
+        ray.shutdown()
+        return
+    atexit.unregister(ray.shutdown)
+    leaving = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
+    leaving.start()
+    leaving.join(timeout=_LEAVE_S)
 
 
 def _describe(topology: Topology, address: str, env: dict[str, str], *, deadline_s: float) -> Cluster:
