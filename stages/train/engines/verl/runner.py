@@ -66,12 +66,15 @@ class VerlEngine:
 
 def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> Result:
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     specs = placement.pools_of(run.plan)
     groups = {spec.name: pinned_groups(cluster, list(spec.devices), name=spec.name, cpus_per_rank=1, colocated=1,
                                        deadline_s=PLACEMENT_DEADLINE_S) for spec in specs}
     report.log("ranks have their places; loading verl")
-    host = ray.remote(AgentLoopHost).options(num_cpus=0).remote()
+    # Beside the driver: it reads the model's tokenizer and the scorer from where the driver has them.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    host = ray.remote(AgentLoopHost).options(num_cpus=0, scheduling_strategy=here).remote()
     import transfer_queue
     from verl.utils.logging_utils import configure_verl_logging
 
