@@ -96,9 +96,17 @@ def test_up_after_an_up_that_was_killed(engine: docker.DockerClient, spec: LabSp
     command = [sys.executable, "-P", "-m", "flows.cli.main", "lab", "up", str(home / "trio.yaml")]
     process = subprocess.Popen(command, cwd=home, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])})
     assert process.stderr is not None
-    assert any("starting the router" in line for line in process.stderr), "it came so far"
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        if "starting the router" in line:
+            break
     process.kill()
     process.wait()
+    process.stderr.close()
+    if "StageTimeout" in lines[-1]:
+        pytest.skip(f"this machine is too busy to bring a lab up: {lines[-1]}")
+    assert "starting the router" in lines[-1], "".join(lines)
     before = {c.id for c in ours(engine)}
     assert len(before) == len(spec.machines) and lab.status().state is None
     said: list[str] = []
