@@ -116,11 +116,12 @@ def _load_bytes(job: Job, task: TaskName, old: Strategy, new: Strategy) -> int:
     model, value_head = job.model(role), role in ("critic", "reward")
     element = 4 if job.precision == "fp32" else 2
     each = element + (adam_state_bytes_per_param(element) if task in TRAINING_TASKS else 0)
+    nothing: tuple[set[str], float, float] = (set(), 0.0, 0.0)
     held = {d: ({piece for piece, _ in _pieces(old, i, model, value_head)}, *_slice(old, i)) for i, d in enumerate(old.ranks)}
     missing = 0.0
     for index, device in enumerate(new.ranks):
         low, high = _slice(new, index)
-        pieces, begin, end = held.get(device, (set(), 0.0, 0.0))
+        pieces, begin, end = held.get(device, nothing)
         common = max(0.0, min(high, end) - max(low, begin))
         for piece, size in _pieces(new, index, model, value_head):
             missing += size * (high - low - (common if piece in pieces else 0.0))

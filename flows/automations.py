@@ -41,10 +41,10 @@ def ensure() -> None:
     """Create the automation, or bring the one of that name up to date. A step of ``prefect deploy``."""
     wanted = zombie_automation()
     with get_client(sync_client=True) as client:
-        first, *others = client.read_automations_by_name(wanted.name) or [None]
-        if first is None:
+        found = client.read_automations_by_name(wanted.name)
+        if not found:
             client.create_automation(wanted)
             return
-        client.update_automation(first.id, wanted)
-        for twin in others:
+        client.update_automation(found[0].id, wanted)
+        for twin in found[1:]:
             client.delete_automation(twin.id)
