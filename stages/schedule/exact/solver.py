@@ -17,8 +17,10 @@ from stages.schedule.exact.ilp import solve_programme
 from stages.schedule.exact.lattice import Lattice
 from stages.schedule.exact.outcome import Outcome
 from stages.schedule.exact.prune import promising
+from stages.schedule.search.auto.solver import auto
 from stages.schedule.search.evaluator import Budget, Evaluator
-from stages.schedule.search.nested_halving import SearchReport, sha_ea
+from stages.schedule.search.fewer import in_parts
+from stages.schedule.search.nested_halving import SearchReport
 from stages.schedule.search.proof import Proof
 
 FIRST_PLAN_FRACTION, FIRST_PLAN_MOST_S = 0.2, 10.0
@@ -36,7 +38,7 @@ IN_MACHINE_ORDER = (
 
 
 def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = (), branching: bool) -> SearchReport:
-    """Search a little, then prove. A budget of evaluations bounds the first search; a budget of seconds bounds everything.
+    """Search a little with ``auto``, then prove. A budget of evaluations bounds the first search; a budget of seconds bounds everything.
 
     ``branching``: branch and bound proves the optimum, and the integer programme judges it; else the programme does all by itself.
     Out of time, what is best so far stands in the evaluator, and the bound is what was proved until then.
@@ -126,7 +128,7 @@ def _first_plan(evaluator: Evaluator, seed: int, warm: Sequence[Draft]) -> Searc
     share = None if budget.seconds is None else min(budget.seconds * FIRST_PLAN_FRACTION, FIRST_PLAN_MOST_S)
     first = Evaluator(evaluator.problem, Budget(evaluations=budget.evaluations, seconds=share), on_progress=evaluator.on_progress)
     try:
-        return sha_ea(first, seed=seed, warm=warm)
+        return in_parts(lambda part, number, starts: auto(part, seed=number, warm=starts), first, seed, warm)
     finally:
         evaluator.evaluations += first.evaluations
         for draft in (first.best_draft, first.nearest_draft):

@@ -13,12 +13,13 @@ from numba import njit, types
 
 from stages.schedule.cost.kernel.arrays import Ints
 from stages.schedule.cost.kernel.cache import settle
+from stages.schedule.cost.kernel.parts import PartCache, PartCompiler
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 settle()
 COMPILE: Any = njit
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def _one_version(dispatcher: Any) -> Any:
@@ -29,11 +30,13 @@ def _one_version(dispatcher: Any) -> Any:
 
 
 def entry(function: Function) -> Function:
-    return _one_version(COMPILE(**OPTIONS)(function))  # type: ignore[no-any-return]
+    return _one_version(COMPILE(**OPTIONS, cache=True)(function))  # type: ignore[no-any-return]
 
 
 def inner(function: Function) -> Function:
-    return _one_version(COMPILE(**OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function))  # type: ignore[no-any-return]
+    part = _one_version(COMPILE(**OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=PartCompiler)(function))
+    part._cache = PartCache(part.py_func)
+    return part  # type: ignore[no-any-return]
 
 
 @inner

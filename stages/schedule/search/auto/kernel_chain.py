@@ -6,7 +6,6 @@ from stages.schedule.cost.kernel.arrays import Ints, Tables
 from stages.schedule.cost.kernel.jit import entry, inner
 from stages.schedule.cost.kernel.price import compose
 from stages.schedule.search.auto.arrays import BEST, COUNTS, HOLDER, MADE, PRESENT, PRICED, Bench, Rules, State, Words
-from stages.schedule.search.auto.jit import inlined
 from stages.schedule.search.auto.kernel_cut import cut_alone, cut_anew
 from stages.schedule.search.auto.kernel_moves import any_group, exchange, gather, move, nudge, regroup, reorder
 from stages.schedule.search.auto.kernel_plan import (
@@ -67,7 +66,7 @@ def take_back(rl: Rules, b: Bench, touched: int) -> None:
                 restore_prices(b, g)
 
 
-@inlined
+@inner
 def price_touched(tb: Tables, rl: Rules, b: Bench, touched: int, anew: bool, limit: float) -> float:
     """Cost of the plan after a move; impossibly much where it cannot be laid out, or surely costs more than ``limit``.
 
@@ -99,7 +98,7 @@ def price_touched(tb: Tables, rl: Rules, b: Bench, touched: int, anew: bool, lim
     return cost
 
 
-@inlined
+@inner
 def chain(tb: Tables, rl: Rules, b: Bench, evaluations: int) -> None:
     """Moves from ``b.state`` for a number of evaluations: a plan is one, and a cut tried. The best plan goes into ``b.best``."""
     sums, history, kinds, groups = b.sums, b.history, len(MOVES), len(b.state.meta) - 1

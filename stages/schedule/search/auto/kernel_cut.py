@@ -28,7 +28,6 @@ from stages.schedule.search.auto.arrays import (
     State,
     Words,
 )
-from stages.schedule.search.auto.jit import inlined
 from stages.schedule.search.auto.kernel_moves import fit_shards, largest_dp
 from stages.schedule.search.auto.kernel_plan import IMPOSSIBLE, below, fits, floor_cost, mask_at, price_models, price_rollout_of
 
@@ -92,7 +91,7 @@ def listed_shape(rl: Rules, mask: int, size: int, shape: Ints, number: int) -> b
     return fill_shape(rl, mask, size, shape, depth) and (shape[PP] == depth or rl.masks[mask, FIXED_PP] > 0)
 
 
-@inlined
+@inner
 def cut_anew(tb: Tables, rl: Rules, b: Bench, group: int, sweep: bool) -> int:
     """The best of some cuts of a group's devices; how many were priced. 0: none can be made.
 
@@ -162,7 +161,7 @@ def cut_anew(tb: Tables, rl: Rules, b: Bench, group: int, sweep: bool) -> int:
     return priced
 
 
-@inlined
+@inner
 def cut_alone(tb: Tables, rl: Rules, b: Bench, mask: int) -> int:
     """The best cut of group 0's devices if it ran ``mask`` and nothing else existed, with the best degree of rollout; how many were priced.
 

@@ -32,7 +32,6 @@ from stages.schedule.search.auto.arrays import (
     State,
     Words,
 )
-from stages.schedule.search.auto.jit import inlined
 
 IMPOSSIBLE = 1e16
 """More than any plan costs, even one that does not fit."""
@@ -89,7 +88,7 @@ def fits(rl: Rules, mask: int, cut: Ints) -> bool:
     return found and ranks <= cut[SIZE]
 
 
-@inlined
+@inner
 def price_models(tb: Tables, rl: Rules, b: Bench, group: int) -> bool:
     """Lay out and price a group's training and inference; False where its cut cannot be made."""
     mask, cut, rollout = mask_at(b.state, group), b.state.meta[group], tb.job[0].rollout
@@ -108,7 +107,7 @@ def price_models(tb: Tables, rl: Rules, b: Bench, group: int) -> bool:
     return made
 
 
-@inlined
+@inner
 def price_rollout_of(tb: Tables, rl: Rules, b: Bench, group: int) -> bool:
     """Lay out and price a group's rollout, where it has one, after its models; False where it cannot be."""
     mask, cut, rollout = mask_at(b.state, group), b.state.meta[group], tb.job[0].rollout
