@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numba
 import pytest
@@ -45,3 +48,29 @@ def test_what_cannot_be_written_uses_a_copy_of_what_was_shipped(tmp_path: Path, 
         numba.config.CACHE_DIR = before
     assert folder.parent == temporary and (folder / "code.nbc").read_text() == "compiled"
     assert sorted(p.name for p in temporary.iterdir()) == [folder.name]
+
+
+def test_a_part_is_stored_as_code_that_entries_take_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "thing.py"
+    source.write_text(
+        "from stages.schedule.cost.kernel.jit import entry, inner\n\n@inner\ndef twice(x):\n    return 2 * x\n\n"
+        "@entry\ndef whole(x):\n    return twice(x) + 1\n"
+    )
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+
+    def load() -> ModuleType:
+        spec = importlib.util.spec_from_file_location("thing", source)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "thing", module)
+        spec.loader.exec_module(module)
+        return module
+
+    first = load()
+    assert first.whole(3) == 7 and sum(first.twice.stats.cache_misses.values()) == 1
+    for index in (tmp_path / "cache").rglob("thing.whole*.nbi"):
+        index.unlink()
+    again = load()
+    assert again.whole(4) == 9 and sum(again.twice.stats.cache_hits.values()) == 1 and not again.twice.stats.cache_misses
+    warm = load()
+    assert warm.whole(5) == 11 and sum(warm.whole.stats.cache_hits.values()) == 1 and not warm.twice.stats.cache_hits, "needs no part"
