@@ -149,7 +149,13 @@ def _run(pipeline: Pipeline, *, review_s: float, on_silence: Answer, reason: str
 
 def _adopted(pipeline: Pipeline, before: Manifest, *, review_s: float, on_silence: Answer, reason: str) -> bool:
     """Show what the new plan changes; where there is a window, ask. False: the plan that was in force is put in force again."""
-    replanned = compare(pipeline, before, reason=reason)
+    try:
+        replanned = compare(pipeline, before, reason=reason)
+    except HetrlError as error:
+        if review_s:
+            raise
+        get_run_logger().warning("no plan diff: %s", error.line)  # nobody was to be asked: the plan itself is good
+        return True
     if replanned is None:
         return True
     events.publish_diff(replanned, pipeline)
