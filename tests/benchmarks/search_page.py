@@ -19,7 +19,8 @@ OFF = ("halving", "local-search", "balancing", "seeds")
 HEAD = """Made by `python -m tests.benchmarks.search_ablations` and `python -m tests.benchmarks.search_quality` (both go on where they were stopped)
 from `tests/benchmarks/search_quality.jsonl`: PPO of Qwen3-8B, synchronous, 384 × 8 sequences of 1,024 + 1,024 tokens, on the published settings
 of 64 GPUs (reconstructed). Budgets are processor time of all threads, so that what else the machine does meets no solver more than another:
-10 s of two cores are 20 s of processor time. Compilation is not counted. Rows without numbers were not run.
+10 s of two cores are 20 s of processor time. Compilation is not counted. Rows without numbers were not run. A processor second still does
+less on a busy machine, whose caches are shared: runs made at different times are compared with that in mind.
 """
 
 Lines = Mapping[Case, Result]
