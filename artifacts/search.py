@@ -55,13 +55,14 @@ class Search(Document):
     """Trajectory and accounting of a search."""
 
     artifact: ClassVar[str] = "search"
-    volatile: ClassVar[frozenset[str]] = frozenset({"seconds", "trajectory"})
+    volatile: ClassVar[frozenset[str]] = frozenset({"seconds", "cpu_seconds", "trajectory"})
 
     solver: str
     status: str = Field(description="optimal, feasible, interrupted")
     seed: int
     evaluations: int = Field(ge=0)
     seconds: Seconds
+    cpu_seconds: Seconds = Field(default=0.0, description="of the processor, all threads, without what is compiled or loaded before")
     trajectory: list[Point] = Field(default_factory=list)
     arms: list[Arm] = Field(default_factory=list)
     operators: list[Operator] = Field(default_factory=list)

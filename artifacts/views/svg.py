@@ -104,6 +104,10 @@ class Svg:
             f'style="width:100%;max-width:{_n(self.width)}px;height:auto">{defs}{"".join(self._parts)}</svg>'
         )
 
+    def standalone(self) -> str:
+        """The same as a file of its own."""
+        return str(self.markup()).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" ', 1) + "\n"
+
 
 def nice_ticks(top: float, count: int = 6) -> list[float]:
     """Round values from 0 up to ``top``: steps of 1, 2 or 5 times a power of ten."""

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from artifacts.errors import HetrlError
 from artifacts.version import hetrl_version
-from flows.cli import artifacts, doctor, lab, plan, report, run, scenario, services, stages
+from flows.cli import artifacts, doctor, lab, plan, replay, report, run, scenario, services, simulate, stages
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="Plan, deploy and run RL post-training of LLMs on mixed GPU fleets. "
@@ -25,9 +25,11 @@ app.command()(stages.profile)
 app.command()(scenario.scenario)
 app.command()(plan.schedule)
 app.command()(plan.predict)
+app.command()(simulate.simulate)
 app.command()(stages.deploy)
 app.command()(stages.train)
 app.command()(stages.validate)
+app.command()(replay.replay)
 app.add_typer(lab.app, name="lab", help="A heterogeneous cluster on this machine, in containers.")
 app.add_typer(artifacts.app, name="artifacts", help="Read the store: versions, lineage, differences, digests.")
 

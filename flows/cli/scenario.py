@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
 from artifacts.errors import InputError
-from artifacts.invocation import StageRequest
-from artifacts.manifest import VersionRef
-from artifacts.store import open_store
 from artifacts.topology import Topology
+from flows.alone import run_alone
 from flows.graph import FILE
 from flows.launch import make_runner
 
@@ -27,12 +24,9 @@ def scenario(name: str = typer.Argument(..., help="single-region, multi-region-h
 
     Example: hetrl scenario multi-country --out topology.json
     """
-    with tempfile.TemporaryDirectory(prefix="hetrl-") as scratch:
-        url = (Path(scratch) / "store").as_uri()
-        request = StageRequest(stage="profile", store=url, pipeline="files", version="out", run_id=Path(scratch).name, runner="process",
-                               parameters={"cluster": {"kind": "scenario", "name": name}}, workdir=str(Path(scratch) / "work"))
-        summary = make_runner("process").run(request, on_event=lambda event: None).outcome.summary
-        topology = open_store(url, pipeline="files").read(VersionRef(stage="profile", version="out"), Topology)
+    parameters = {"cluster": {"kind": "scenario", "name": name}}
+    with run_alone("profile", {}, parameters, runner=make_runner("process"), on_event=lambda event: None) as made:
+        summary, topology = made.summary, made.read(Topology)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(topology.to_json(), encoding="utf-8")

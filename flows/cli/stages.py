@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -15,18 +14,15 @@ from rich.console import Console
 
 from artifacts.deployment import Deployment
 from artifacts.errors import InfeasiblePlan, InputError
-from artifacts.invocation import StageRequest
 from artifacts.job import load_job
-from artifacts.manifest import Manifest, VersionRef
 from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.search import Search
-from artifacts.store import Store, open_store
 from artifacts.throughput import Throughput
 from artifacts.topology import Topology
+from flows.alone import run_alone
 from flows.cli.progress import StageProgress
 from flows.cluster import check_runner, profile_parameters
-from flows.given import put_given
 from flows.graph import FILE, StageName
 from flows.lab.software import WORK
 from flows.launch import make_runner
@@ -104,27 +100,24 @@ def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, An
     started = datetime.now(UTC)
     kind = _cluster_kind(inputs, parameters)
     check_runner(kind, runner)
-    launched = make_runner(runner)
-    with tempfile.TemporaryDirectory(prefix="hetrl-", dir=_seen_by_the_lab() if kind == "lab" else None) as scratch:
-        url = (Path(scratch) / "store").as_uri()
-        store = open_store(url, pipeline="files")
-        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=put_given(store, inputs),
-                               parameters=parameters, run_id=Path(scratch).name, runner=runner, workdir=str(Path(scratch) / "work"))
-        try:
-            with StageProgress(stage, console) as progress, while_running(Path(request.workdir)):
-                done = launched.run(request, on_event=lambda event: progress.on_event(stage, event))
-                seconds = (datetime.now(UTC) - started).total_seconds()
-                progress.finish(StepResult(stage, "", False, seconds, str(out), done.outcome.summary))
-        except InfeasiblePlan as error:
-            if as_json:
-                typer.echo(json.dumps({"feasible": False, "violations": error.details.get("violations", []), "fix": error.fix}))
-            raise
-        manifest = store.manifest(VersionRef(stage=stage, version="out"))
-        _export(store, manifest, out)
-    made = {Path(name).stem if name.endswith((".json", ".jsonl")) else name: str(out / name) for name in manifest.files}
+    launched, folder = make_runner(runner), _seen_by_the_lab() if kind == "lab" else None
+    try:
+        with StageProgress(stage, console) as progress, run_alone(
+            stage, inputs, parameters, runner=launched, on_event=lambda event: progress.on_event(stage, event), while_running=while_running,
+            folder=folder
+        ) as alone:
+            seconds = (datetime.now(UTC) - started).total_seconds()
+            progress.finish(StepResult(stage, "", False, seconds, str(out), alone.summary))
+            for path in alone.export(out):
+                console.print(f"  {path}", markup=False)
+    except InfeasiblePlan as error:
+        if as_json:
+            typer.echo(json.dumps({"feasible": False, "violations": error.details.get("violations", []), "fix": error.fix}))
+        raise
+    made = {Path(name).stem if name.endswith((".json", ".jsonl")) else name: str(out / name) for name in alone.files}
     if as_json:
-        typer.echo(json.dumps(done.outcome.summary | made))
-    return done.outcome.summary | made
+        typer.echo(json.dumps(alone.summary | made))
+    return alone.summary | made
 
 
 def _cluster_kind(inputs: dict[str, Any], parameters: dict[str, Any]) -> str:
@@ -137,13 +130,3 @@ def _seen_by_the_lab() -> Path:
     """Where work folders must be for the lab's machines to read model and data in them."""
     WORK.mkdir(parents=True, exist_ok=True)
     return WORK.absolute()
-
-
-def _export(store: Store, manifest: Manifest, out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}", fix="choose a folder you may write to") from None
-    for name in manifest.files:
-        store.read_file(manifest.ref, name, out / name)
-        console.print(f"  {out / name}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,12 +47,14 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A search that ended: what it found stands in the evaluator. ``idle``: device id → why the best plan leaves it out."""
+    """A search that ended: what it found stands in the evaluator. ``idle``: device id → why the best plan leaves it out.
+    ``cpu_seconds``: the processor's, all threads."""
 
     evaluator: Evaluator
     report: SearchReport
     interrupted: bool
     idle: dict[str, str]
+    cpu_seconds: float
 
 
 def solve(
@@ -71,6 +74,8 @@ def solve(
         InfeasiblePlan: no plan exists, or none was found; all violations, and the cheapest mend.
     """
     problem = build_problem(job, topology, calibration)
+    if not parameters.balanced:
+        problem = evenly(problem)
     broken = preconditions(problem)
     if broken:
         raise infeasible(broken)
@@ -100,7 +105,7 @@ def _solution(
     search = search_document(run.evaluator, run.report, solver=name, seed=parameters.seed)
     proof = run.report.proof if job_wants_speed(problem) else None
     status = "interrupted" if run.interrupted else "optimal" if proof and proof.optimal else "feasible"
-    search = search.model_copy(update={"status": status, "front": front})
+    search = search.model_copy(update={"status": status, "front": front, "cpu_seconds": round(run.cpu_seconds, 3)})
     if proof:
         search = search.model_copy(update={"proved_bound_s": proof.bound_s, "proof_scope": proof.scope})
         prediction = prediction.model_copy(update={"proved_bound_s": proof.bound_s})
@@ -125,17 +130,18 @@ def _run(problem: Problem, parameters: ScheduleParameters, warm: Sequence[Plan],
         without=frozenset(parameters.without),
     )
     starts = [d for d in (draft_of_plan(evaluator.problem, p) for p in warm) if d is not None]
-    interrupted = False
+    interrupted, began = False, time.process_time()
     try:
         report = solver.search(evaluator, parameters.seed, starts)
     except Enough:
         report, interrupted = SearchReport(arms=[], operators={}), True
+    cpu_seconds = time.process_time() - began
     evaluator.on_progress = lambda done, total, best: None
     if interrupted or solver.baseline:
         idle = _unused(evaluator, "not tried any more: the search was stopped" if interrupted else f"left out by the method of {name}")
     else:
         idle = settle_idle(evaluator)
-    return Run(evaluator=evaluator, report=report, interrupted=interrupted, idle=idle)
+    return Run(evaluator=evaluator, report=report, interrupted=interrupted, idle=idle, cpu_seconds=cpu_seconds)
 
 
 def _unused(evaluator: Evaluator, reason: str) -> dict[str, str]:

@@ -20,16 +20,18 @@ from stages.train.checkpoints import Checkpoints, Resumed
 from stages.train.disk import full_disk
 from stages.train.engines.base import Engine, Report, Run
 from stages.train.log import FILE, ThroughputLog
+from stages.train.parameters import TrainParameters
 from stages.train.summary import line, summarize, values
 
 
 def run(context: StageContext) -> dict[str, Any]:
-    job, topology = context.read(Job), context.read(Topology)
-    plan, deployment = context.read(Plan), context.read(Deployment)
+    parameters = context.parameters(TrainParameters)
+    job, topology, plan = context.read(Job), context.read(Topology), context.read(Plan)
+    deployment = _on_paper(topology, plan) if parameters.simulate_only else context.read(Deployment)
     _belong_together(topology, plan, deployment)
     workdir = context.workdir.resolve()
     workdir.mkdir(parents=True, exist_ok=True)
-    simulated = topology.cluster.kind == "inventory"
+    simulated = parameters.simulate_only or topology.cluster.kind == "inventory"
     engine = _engine(simulated=simulated)
     task = Run(job=job, topology=topology, plan=plan, deployment=deployment, workdir=workdir)
     engine.check(task)
@@ -71,9 +73,15 @@ def _train(context: StageContext, engine: Engine, task: Run, checkpoints: Checkp
 
 def _header(engine: Engine, task: Run, resumed: Resumed | None) -> Header:
     used = {device for strategy in task.plan.tasks.values() for device in strategy.ranks}
-    return Header(engine=engine.name, simulated=task.topology.cluster.kind == "inventory", job=task.job.identity(),
+    return Header(engine=engine.name, simulated=engine.name == "simulator", job=task.job.identity(),
                   plan=task.plan.identity(), seed=task.job.seed, resumed_step=resumed.step if resumed else 0, versions=engine.versions(),
                   devices={d.id: d.device_class for d in task.topology.devices if d.id in used})
+
+
+def _on_paper(topology: Topology, plan: Plan) -> Deployment:
+    """What the simulator plays where nothing was deployed: no node, no rank."""
+    return Deployment(plan=plan.identity(), topology_fingerprint=topology.fingerprint, cluster=topology.cluster.name, nodes=[], ranks=[],
+                      engine={"simulated": True})
 
 
 def _belong_together(topology: Topology, plan: Plan, deployment: Deployment) -> None:

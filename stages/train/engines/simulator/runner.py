@@ -34,7 +34,8 @@ class SimulatorEngine:
 
     def run(self, run: Run, report: Report) -> Result:
         setting = setting_of(run.job, run.topology, run.plan)
-        report.log(f"cluster {run.topology.cluster.name} is described, not at hand: simulating, nothing is trained")
+        how = "described, not at hand" if run.topology.cluster.kind == "inventory" else "not used"
+        report.log(f"cluster {run.topology.cluster.name} is {how}: simulating, nothing is trained")
         go = _synchronous if run.job.mode == "sync" else _asynchronous
         trace = run.workdir / TRACE_FILE
         events = 0

@@ -1,0 +1,1 @@
+"""The published experiments on the simulator, side by side with the published figures."""
