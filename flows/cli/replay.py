@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from artifacts.errors import InputError
 from artifacts.units import show_seconds
 from flows.cli.stages import JSON, console
 from flows.launch import make_runner
@@ -26,6 +27,7 @@ def replay(quick: bool = typer.Option(False, "--quick", help="Some cells of ever
            out: Path = typer.Option(Path(".hetrl/replay"), "--out", help="Folder that keeps the results: a replay goes on from there."),
            page: Path = typer.Option(None, "--page", help="Markdown file for tables and pictures; else replay.md in --out."),
            pictures: Path = typer.Option(None, "--pictures", help="Folder for the pictures; else beside the page."),
+           kept: bool = typer.Option(False, "--kept", help="Play nothing: the page from the cells that are known."),
            parallel: int = typer.Option(2, "--parallel", min=1, max=64, help="Cells at a time."), as_json: bool = JSON) -> None:
     """Replay the published experiments on the simulator, beside the published figures. Ctrl-C stops; the next call goes on from there.
 
@@ -40,7 +42,11 @@ def replay(quick: bool = typer.Option(False, "--quick", help="Some cells of ever
         if not step.known:
             console.print(_line(step), markup=False)
 
-    found = play_all(wanted.cells(), results=results, player=Player(make_runner("process")), parallel=parallel, tell=tell)
+    player = Player(make_runner("process"))
+    cells = [cell for cell in wanted.cells() if not kept or player.key(cell) in results.known]
+    if not cells:
+        raise InputError(f"no cell of this replay is known in {results.path}", fix="leave --kept out")
+    found = play_all(cells, results=results, player=player, parallel=parallel, tell=tell)
     target = page or out / "replay.md"
     written = pages.write(wanted, found, page=target, pictures_in=pictures or target.parent)
     console.print(f"{len(found)} cells, {sum(known)} of them known from before", markup=False)

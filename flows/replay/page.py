@@ -32,8 +32,8 @@ PICTURES: dict[str, tuple[str, str, Callable[[Replay, Found], Svg | None]]] = {
 
 def generated(replay: Replay, found: Found, *, picture_folder: str) -> str:
     """The part between the marks. ``picture_folder``: as seen from the page; empty: beside it."""
-    how = "quick" if replay.quick else "whole"
-    parts = [f"Replayed: {', '.join(replay.experiments)} ({how}), {len(found)} cells."]
+    how, total = "quick" if replay.quick else "whole", len(replay.cells())
+    parts = [f"Replayed: {', '.join(replay.experiments)} ({how}), {len(found)} of {total} cells."]
     for name in (n for n in SECTIONS if n in replay.experiments):
         title, make = SECTIONS[name]
         parts += [f"## {title}", make(replay, found)]

@@ -155,6 +155,14 @@ def test_a_page_without_marks_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_page_of_some_cells_has_tables_of_those(tmp_path: Path, quick: bool) -> None:
+    run = chosen([], quick=quick)
+    for some in (run.cells()[:1], run.cells()[::3], run.cells()[1::2]):
+        pages.write(run, made_up(some), page=tmp_path / "replay.md", pictures_in=tmp_path)
+        assert f"{len(some)} of {len(run.cells())} cells" in (tmp_path / "replay.md").read_text()
+
+
 def test_pictures_of_nothing() -> None:
     run = chosen([], quick=True)
     assert [make(run, {}) for make in (pictures.ratios_picture, pictures.search_picture, pictures.agreement_picture)] == [None] * 3
