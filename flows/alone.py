@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class Alone:
 
 
 @contextmanager
-def run_alone(stage: StageName, inputs: Mapping[str, Any], parameters: dict[str, Any], *, runner: StageRunner, on_event: OnEvent,
+def run_alone(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], *, runner: StageRunner, on_event: OnEvent,
               while_running: Callable[[Path], AbstractContextManager[None]] = lambda workdir: nullcontext(),
               on_start: Callable[[str], None] = lambda run_id: None) -> Iterator[Alone]:
     """Run a stage on documents by the name of their artifact. ``while_running`` is entered around the stage, with its work folder;
@@ -54,8 +54,8 @@ def run_alone(stage: StageName, inputs: Mapping[str, Any], parameters: dict[str,
     with tempfile.TemporaryDirectory(prefix="hetrl-") as scratch:
         url = (Path(scratch) / "store").as_uri()
         store = open_store(url, pipeline="files")
-        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=put_given(store, inputs), parameters=parameters,
-                               run_id=Path(scratch).name, runner=runner.name, workdir=str(Path(scratch) / "work"))
+        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=put_given(store, inputs),
+                               parameters=parameters, run_id=Path(scratch).name, runner=runner.name, workdir=str(Path(scratch) / "work"))
         on_start(request.run_id)
         with while_running(Path(request.workdir)):
             done = runner.run(request, on_event=on_event)
