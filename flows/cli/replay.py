@@ -10,6 +10,7 @@ import typer
 
 from artifacts.errors import InputError
 from artifacts.units import show_seconds
+from flows.cli.run import terminate_as_interrupt
 from flows.cli.stages import JSON, console
 from flows.launch import make_runner
 from flows.replay import page as pages
@@ -46,7 +47,8 @@ def replay(quick: bool = typer.Option(False, "--quick", help="Some cells of ever
     cells = [cell for cell in wanted.cells() if not kept or player.key(cell) in results.known]
     if not cells:
         raise InputError(f"no cell of this replay is known in {results.path}", fix="leave --kept out")
-    found = play_all(cells, results=results, player=player, parallel=parallel, tell=tell)
+    with terminate_as_interrupt():
+        found = play_all(cells, results=results, player=player, parallel=parallel, tell=tell)
     target = page or out / "replay.md"
     written = pages.write(wanted, found, page=target, pictures_in=pictures or target.parent)
     console.print(f"{len(found)} cells, {sum(known)} of them known from before", markup=False)

@@ -54,7 +54,7 @@ def run(
         _print_preview(results)
     else:
         console.print(f"store {opened.store.url}   pipeline {pipeline}   runner {runner}   run {opened.options.run_id}", style="dim")
-        with _terminate_as_interrupt():
+        with terminate_as_interrupt():
             results = [_step(opened, stage) for stage in opened.options.selection.stages]
         print_summary(opened, results, console)
     if as_json:
@@ -88,7 +88,7 @@ def _print_preview(results: list[StepResult]) -> None:
 
 
 @contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
+def terminate_as_interrupt() -> Iterator[None]:
     """SIGTERM ends a run as Ctrl-C does: the stage is stopped, nothing half-written stays visible."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
