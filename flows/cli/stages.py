@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from artifacts.calibration import Calibration
 from artifacts.deployment import Deployment
 from artifacts.errors import InfeasiblePlan, InputError
 from artifacts.job import load_job
@@ -71,8 +72,10 @@ def train(topology: Path = TOPOLOGY, job: Path = JOB, plan: Path = PLAN,
 
 
 def validate(folder: Path = typer.Option(..., "--from", help="Folder with the documents of the stages before, as --out made them."),
-             job: Path = JOB, out: Path = OUT, overrides: list[str] = SET, runner: str = RUNNER, as_json: bool = JSON) -> None:
-    """Compare a run with its prediction; fit the calibration.
+             job: Path = JOB, out: Path = OUT,
+             calibration: Path = typer.Option(None, "--calibration", help="The calibration.json that the prediction was made with."),
+             overrides: list[str] = SET, runner: str = RUNNER, as_json: bool = JSON) -> None:
+    """Compare a run with its prediction; fit the calibration, going on from the one the prediction was made with.
 
     Example: hetrl validate --from out/ --job infra/jobs/tiny-grpo.yaml --out out/
     """
@@ -80,6 +83,8 @@ def validate(folder: Path = typer.Option(..., "--from", help="Folder with the do
     inputs: dict[str, Any] = {"job": load_job(str(job), overrides), "throughput": Throughput.from_jsonl(_bytes(log), where=str(log))}
     for cls in (Topology, Plan, Prediction, Search, Deployment):
         inputs[cls.artifact] = cls.read(folder / FILE[cls.artifact])
+    if calibration:
+        inputs["calibration"] = Calibration.read(calibration)
     run_stage("validate", inputs, {}, out, runner, as_json)
 
 
