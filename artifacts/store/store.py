@@ -272,6 +272,10 @@ class Store:
         """The last record of a cluster's lease, whatever its state; None when it was never taken."""
         return self._leases(cluster).last()[1]
 
+    def clusters(self) -> list[str]:
+        """Clusters whose lease was ever taken."""
+        return self.backend.folders(f"{self.pipeline}/{LEASES}")
+
     def _leases(self, cluster: str) -> NumberedLog[LeaseRecord]:
         return NumberedLog(self.backend, self.layout.leases(cluster), LeaseRecord)
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,15 +28,20 @@ console = Console(stderr=True, soft_wrap=True, highlight=False)
 ENGINE = {"torch": "2.13.0", "ray": "2.60.0", "verl": "0.9.1", "megatron-core": "0.16.1", "mbridge": "0.15.1"}
 
 
-def doctor(as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
+def doctor(gpu: bool = typer.Option(False, "--gpu", help="Without an NVIDIA GPU that answers, fail."),
+           as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
     """Check everything a run needs. Exit status 0 when the pipeline can run here with the process runner.
 
-    Example: hetrl doctor
+    ✓ is there, ✗ is missing and needed, · is missing and not needed for a plain run; after → what to type.
+
+    Example: hetrl doctor --json
     """
     checks: list[tuple[str, Callable[[], tuple[bool | None, str, str]]]] = [
-        ("python", _python), ("engine", _engine), ("memory", _memory), ("disk", _disk), ("shm", _shm), ("store", _store),
-        ("prefect", _prefect), ("docker", _docker), ("gpu", _gpu)]
+        ("python", _python), ("engine", _engine), ("memory", _memory), ("disk", _disk), ("shm", _shm), ("kernel", _kernel),
+        ("store", _store), ("prefect", _prefect), ("docker", _docker), ("ray", _ray), ("gpu", _gpu)]
     results = {name: check() for name, check in checks}
+    if gpu and results["gpu"][0] is None:
+        results["gpu"] = (False, *results["gpu"][1:])
     for name, (ok, found, mend) in results.items():
         mark = {True: "✓", False: "✗", None: "·"}[ok]
         console.print(f"{mark} {name:8} {found}" + (f" → {mend}" if mend and ok is not True else ""), markup=False)
@@ -77,6 +83,16 @@ def _shm() -> tuple[bool, str, str]:
     return free > GIB // 2, f"{show_bytes(free)} of shared memory", "mount a larger /dev/shm (docker: --shm-size 2g)"
 
 
+def _kernel() -> tuple[bool | None, str, str]:
+    """Where Numba keeps the compiled cost kernel, as it chooses: NUMBA_CACHE_DIR, beside the source, or the user's cache."""
+    beside = Path(__file__).parents[2] / "stages/schedule/cost/kernel"
+    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or (beside if os.access(beside, os.W_OK) else Path.home() / ".cache"))
+    if folder.exists() and not os.access(folder, os.W_OK):
+        return None, f"{folder} cannot be written: every plan compiles the cost kernel again", "set NUMBA_CACHE_DIR to a folder you may write to"
+    compiled = any(folder.rglob("*.nbi")) if folder.exists() else False
+    return True, f"the cost kernel is {'compiled' if compiled else 'compiled at the first plan'}, in {folder}", ""
+
+
 def _store() -> tuple[bool, str, str]:
     try:
         url = default_store()
@@ -98,6 +114,18 @@ def _docker() -> tuple[bool | None, str, str]:
     except HetrlError as error:
         return None, error.message, f"{error.fix} (not needed for --runner process)"
     return True, "the engine answers", ""
+
+
+def _ray() -> tuple[bool | None, str, str]:
+    address = os.environ.get("RAY_ADDRESS", "")
+    if not address:
+        return None, "no RAY_ADDRESS: a run starts Ray on this machine by itself", "for a live cluster: hetrl run --cluster ray://host:port"
+    host, _, port = address.removeprefix("ray://").partition(":")
+    try:
+        socket.create_connection((host, int(port or 10001)), timeout=3).close()
+    except (OSError, ValueError):
+        return False, f"nothing answers at RAY_ADDRESS {address[:80]}", "start Ray there, or unset RAY_ADDRESS"
+    return True, f"something answers at RAY_ADDRESS {address[:80]}", ""
 
 
 def _gpu() -> tuple[bool | None, str, str]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 
+from artifacts.errors import StoreError
+from artifacts.store import Store, is_held, open_store
+from flows.launch.processes import marked
 from flows.services import daemon, prefect
 from flows.services.s3 import start_s3
 from flows.services.state import embedded_s3, home, service_environment, store_url
 from flows.services.sweep import sweep_all
+from flows.session import default_store
 
-console = Console(stderr=True)
+console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def up(port: int = typer.Option(prefect.PORT, help="Port of the Prefect server."),
@@ -53,10 +59,12 @@ def down() -> None:
         console.print(f"swept {what}")
 
 
-def status(as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
-    """What is running and where to look.
+def status(store: str = typer.Option("", "--store", help="file:///… or s3://… Default: as for hetrl run."),
+           pipeline: str = typer.Option("hetrl", "--pipeline", help="Name of the pipeline in the store."),
+           as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
+    """What runs here, who holds which cluster, the latest versions, and where to look.
 
-    Example: hetrl status
+    Example: hetrl status --json
     """
     server = embedded_s3()
     rows = {
@@ -64,10 +72,41 @@ def status(as_json: bool = typer.Option(False, "--json", help="One JSON object o
         "prefect": {"running": daemon.find(home(), prefect.SERVER) is not None,
                     "where": f"http://127.0.0.1:{prefect.PORT}" if prefect.healthy() else ""},
         "worker": {"running": daemon.find(home(), prefect.WORKER) is not None, "where": f"pool {prefect.POOL}"},
-        "store": {"running": server is not None, "where": store_url() if server else (home() / "store").as_uri()},
     }
     for name, row in rows.items():
         console.print(f"{name:10} {'running' if row['running'] else 'not running':12} {row['where']}")
+    stages = sorted({(mark.stage, mark.run_id) for _, mark in marked()})
+    for stage, run_id in stages:
+        console.print(f"stage      {stage} of run {run_id} runs on this machine", markup=False)
+    seen = look_at(open_store(store or default_store(), pipeline=pipeline))
+    console.print(f"store      {seen['url']}/{pipeline}", markup=False)
+    for lease in seen["leases"]:
+        console.print(f"cluster    {lease['cluster']} is held by {lease['holder']} (run {lease['run_id']}) until {lease['until']}", markup=False)
+    for stage, version in seen["latest"].items():
+        console.print(f"latest     {stage}@{version['version'][:10]}  {version['when']}", markup=False)
+    if "validate" in seen["latest"]:
+        console.print("look       hetrl report; hetrl artifacts ls")
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps({**rows, "store": {"running": server is not None, "where": seen["url"]}, "leases": seen["leases"],
+                               "latest": seen["latest"], "stages": [{"stage": stage, "run_id": run_id} for stage, run_id in stages]}))
 
+
+def look_at(opened: Store) -> dict[str, Any]:
+    """``leases`` that keep others out now, and by stage the ``latest`` version with its time; what is damaged says so in place of a time."""
+    leases, latest = [], {}
+    for cluster in opened.clusters():
+        record = opened.lease(cluster)
+        if record is not None and is_held(record, datetime.now(UTC)):
+            leases.append({"cluster": cluster, "holder": record.holder, "run_id": record.run_id, "until": _when(record.expires_at)})
+    for stage in opened.stages():
+        if ref := opened.latest(stage):
+            try:
+                when = _when(opened.manifest(ref).producer.finished_at)
+            except StoreError as error:
+                when = error.message
+            latest[stage] = {"version": ref.version, "when": when}
+    return {"url": opened.url, "leases": leases, "latest": latest}
+
+
+def _when(moment: datetime) -> str:
+    return moment.astimezone().isoformat(sep=" ", timespec="seconds")
