@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import click
 import typer
 
 from flows.cli.main import app
 
 
-def leaves(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+def leaves(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """'artifacts ls' → its command."""
     if isinstance(subcommands := getattr(command, "commands", None), dict):
         for name, one in subcommands.items():
@@ -26,6 +26,8 @@ def parses(arguments: list[str]) -> str:
         leaf.callback = lambda **_: None
     try:
         command.main(args=arguments, prog_name="hetrl", standalone_mode=False)
-    except (click.ClickException, SystemExit) as error:
-        return f"hetrl {' '.join(arguments)}: {getattr(error, 'message', error)}"
+    except Exception as error:
+        if not any(kind.__name__ == "ClickException" for kind in type(error).__mro__):  # typer has a click of its own inside
+            raise
+        return f"hetrl {' '.join(arguments)}: {error.format_message() if hasattr(error, 'format_message') else error}"
     return ""

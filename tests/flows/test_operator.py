@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -43,8 +42,15 @@ def test_help_says_what_it_does_and_shows_an_example_that_parses(name: str) -> N
     assert any(part.startswith(f"hetrl {name}") for part in ours)
     for part in ours:
         assert parses(shlex.split(part)[1:]) == ""
-    undocumented = [p.name for p in command.params if isinstance(p, click.Option) and not p.help and p.name != "help"]
+    undocumented = [p.name for p in command.params if p.param_type_name == "option" and not p.help]
     assert undocumented == []
+
+
+def test_what_is_no_command_does_not_parse() -> None:
+    assert "No such option: --nope" in parses(["run", "--nope"])
+    assert "No such command" in parses(["rum"])
+    assert "--out" in parses(["profile"])
+    assert "not a valid" in parses(["run", "--seed", "many"])
 
 
 def test_completion_knows_the_commands() -> None:
