@@ -88,7 +88,7 @@ def _kernel() -> tuple[bool | None, str, str]:
     beside = Path(__file__).parents[2] / "stages/schedule/cost/kernel"
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or (beside if os.access(beside, os.W_OK) else Path.home() / ".cache"))
     if folder.exists() and not os.access(folder, os.W_OK):
-        return None, f"{folder} cannot be written: every plan compiles the cost kernel again", "set NUMBA_CACHE_DIR to a folder you may write to"
+        return None, f"{folder} cannot be written: every plan compiles the cost kernel again", "set NUMBA_CACHE_DIR to another folder"
     compiled = any(folder.rglob("*.nbi")) if folder.exists() else False
     return True, f"the cost kernel is {'compiled' if compiled else 'compiled at the first plan'}, in {folder}", ""
 

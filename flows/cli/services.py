@@ -81,7 +81,8 @@ def status(store: str = typer.Option("", "--store", help="file:///â€¦ or s3://â€
     seen = look_at(open_store(store or default_store(), pipeline=pipeline))
     console.print(f"store      {seen['url']}/{pipeline}", markup=False)
     for lease in seen["leases"]:
-        console.print(f"cluster    {lease['cluster']} is held by {lease['holder']} (run {lease['run_id']}) until {lease['until']}", markup=False)
+        who = f"{lease['holder']} (run {lease['run_id']})"
+        console.print(f"cluster    {lease['cluster']} is held by {who} until {lease['until']}", markup=False)
     for stage, version in seen["latest"].items():
         console.print(f"latest     {stage}@{version['version'][:10]}  {version['when']}", markup=False)
     if "validate" in seen["latest"]:
@@ -92,7 +93,7 @@ def status(store: str = typer.Option("", "--store", help="file:///â€¦ or s3://â€
 
 
 def look_at(opened: Store) -> dict[str, Any]:
-    """``leases`` that keep others out now, and by stage the ``latest`` version with its time; what is damaged says so in place of a time."""
+    """``leases`` that keep others out now, and by stage the ``latest`` version with its time; a damaged one says so in its place."""
     leases, latest = [], {}
     for cluster in opened.clusters():
         record = opened.lease(cluster)
