@@ -80,7 +80,7 @@ def _check(events: Iterator[Any], where: str) -> None:
             if event.anchor not in anchors and any(one.anchor == event.anchor for one in open_):
                 raise _not_yaml(where, event.start_mark, f"*{event.anchor} is inside of itself")
             _place(open_, None, event, where)
-            values, height = anchors.get(event.anchor, (1, 0))
+            values, height = anchors.get(event.anchor or "", (1, 0))
         else:
             continue
         total += values

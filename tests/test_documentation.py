@@ -120,7 +120,7 @@ def test_troubleshooting_has_every_kind_of_error_with_its_exit_status() -> None:
     assert {(kind, int(status), again == "yes") for kind, status, again in rows} == {(k, c.exit_status, c.retryable) for k, c in ERRORS.items()}
 
 
-def tests_of(path: Path) -> set[str]:
+def functions_in(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
@@ -128,4 +128,4 @@ def test_every_fault_is_injected_by_a_test_that_is_there() -> None:
     rows = re.findall(r"^\| (\d+) \| .* \| `([\w/.]+)::(\w+)` \|$", (ROOT / "infra/docs/faults.md").read_text(), re.MULTILINE)
     assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 15
     assert len(rows) == len(re.findall(r"^\| \d+ \|", (ROOT / "infra/docs/faults.md").read_text(), re.MULTILINE))
-    assert [f"{path}::{name}" for _, path, name in rows if not exists(path) or name not in tests_of(ROOT / path)] == []
+    assert [f"{path}::{name}" for _, path, name in rows if not exists(path) or name not in functions_in(ROOT / path)] == []

@@ -54,9 +54,10 @@ def main() -> None:
     except HetrlError as error:
         Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"hetrl: {error.line}")
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("hetrl: stopped; what was finished is in the store")
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == 130:  # typer has made it of a KeyboardInterrupt
+            Console(stderr=True, soft_wrap=True).print("hetrl: stopped; what was finished is in the store")
+        raise
 
 
 if __name__ == "__main__":
