@@ -33,7 +33,7 @@ def zombie_automation(*, after_s: float = ZOMBIE_AFTER_S, name: str = ZOMBIES) -
             posture=Posture.Proactive,
             threshold=1,
             within=timedelta(seconds=after_s)),
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, name="Crashed",
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, name="Crashed", force=False,
                                     message=f"no heartbeat for {after_s:g} s: its process is gone")])
 
 

@@ -84,4 +84,4 @@ class _Stored(caching.CompileResultCacheImpl):  # type: ignore[misc]
 class PartCache(caching.Cache):  # type: ignore[misc]
     """Numba's cache on disk, of parts."""
 
-    _impl_class = _Stored
+    _impl_class = _Stored  # type: ignore[assignment]
