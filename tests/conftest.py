@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from flows.services.s3 import S3Server, start_s3
 
 settings.register_profile("gate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell: what Ctrl-C does is tested
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
