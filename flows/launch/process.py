@@ -51,8 +51,9 @@ class ProcessRunner:
         output = Output(request.stage, on_event, folder / f"{request.stage}.log")
         try:
             group = self._start(request, folder)
-        except BaseException:
+        except BaseException:  # a signal can come when the process is there and nobody holds it yet
             output.close()
+            end_marked(lambda mark: (mark.run_id, mark.stage) == (request.run_id, request.stage))
             raise
         return follow(group, output, timeout_s=timeout_s, grace_s=self._grace_s, exit_grace_s=self._exit_grace_s)
 
