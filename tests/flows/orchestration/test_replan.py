@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -151,14 +151,12 @@ def test_a_run_without_heartbeat_is_marked_as_crashed(services: Services) -> Non
     [train] = services.api("/deployments/filter", {"deployments": {"name": {"any_": ["profile"]}}})
     run = services.api("/flow_runs/", {"flow_id": train["flow_id"], "state": {"type": "RUNNING", "name": "Running"}})["id"]
     related = [{"prefect.resource.id": f"prefect.flow.{train['flow_id']}", "prefect.resource.role": "flow", "prefect.resource.name": "hetrl"}]
-    with temporary_settings({PREFECT_API_URL: prefect.api_url(services.port)}):
-        with get_client(sync_client=True) as client:
-            made = client.create_automation(zombie_automation(after_s=10, name="hetrl: test of zombies"))
-        _send(Event(event="prefect.flow-run.heartbeat", resource=Resource({"prefect.resource.id": f"prefect.flow-run.{run}"}), related=related,
-                    occurred=datetime.now(UTC) + timedelta(seconds=0)))
+    with temporary_settings({PREFECT_API_URL: prefect.api_url(services.port)}), get_client(sync_client=True) as client:
+        made = client.create_automation(zombie_automation(after_s=10, name="hetrl: test of zombies"))
+        _send(Event(event="prefect.flow-run.heartbeat", resource=Resource({"prefect.resource.id": f"prefect.flow-run.{run}"}),
+                    related=related, occurred=datetime.now(UTC)))
         state = services.finish(run)
-        with get_client(sync_client=True) as client:
-            client.delete_automation(made)
+        client.delete_automation(made)
     assert (state["type"], state["message"]) == ("CRASHED", "no heartbeat for 10 s: its process is gone")
 
 
