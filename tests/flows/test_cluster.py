@@ -85,6 +85,8 @@ def test_a_stage_alone_works_where_the_labs_machines_see_it(tmp_path: Path, monk
     asked: list[StageRequest] = []
 
     class Runner:
+        name = "process"
+
         def run(self, request: StageRequest, **_: object) -> object:
             asked.append(request)
             raise InputError("seen enough")
