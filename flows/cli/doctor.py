@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,8 @@ console = Console(stderr=True, soft_wrap=True, highlight=False)
 ENGINE = {"torch": "2.13.0", "ray": "2.60.0", "verl": "0.9.1", "megatron-core": "0.16.1", "mbridge": "0.15.1"}
 
 
-def doctor(gpu: bool = typer.Option(False, "--gpu", help="Without an NVIDIA GPU that answers, fail."),
+def doctor(gpu: bool = typer.Option(False, "--gpu", help="Also try, piece by piece, what the engine needs of GPUs (a minute). Without an NVIDIA "
+                                    "GPU that answers, fail."),
            as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
     """Check everything a run needs. Exit status 0 when the pipeline can run here with the process runner.
 
@@ -42,6 +44,8 @@ def doctor(gpu: bool = typer.Option(False, "--gpu", help="Without an NVIDIA GPU 
     results = {name: check() for name, check in checks}
     if gpu and results["gpu"][0] is None:
         results["gpu"] = (False, *results["gpu"][1:])
+    if gpu:
+        results |= _engine_on_gpus()
     for name, (ok, found, mend) in results.items():
         mark = {True: "✓", False: "✗", None: "·"}[ok]
         console.print(f"{mark} {name:8} {found}" + (f" → {mend}" if mend and ok is not True else ""), markup=False)
@@ -139,3 +143,12 @@ def _gpu() -> tuple[bool | None, str, str]:
     except pynvml.NVMLError as error:
         return None, f"no NVIDIA driver ({error})", "not needed on a CPU"
     return True, f"{count} NVIDIA GPUs", ""
+
+
+def _engine_on_gpus() -> dict[str, tuple[bool | None, str, str]]:
+    """What the train stage finds of this machine's GPUs."""
+    asked = subprocess.run([sys.executable, "-m", "stages.train.gpu_check"], capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in asked.stdout.splitlines() if line.startswith("{")]
+    if not found:
+        return {"gpu engine": (False, (asked.stderr.strip().splitlines() or ["no answer"])[-1], "pip install 'hetrl[engine-cuda]'")}
+    return {f"gpu {check['name']}": (check["ok"], check["found"], check["mend"]) for check in found}

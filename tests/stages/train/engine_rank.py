@@ -1,4 +1,4 @@
-"""One rank of a verl engine on a fixed batch, without Ray: loss and gradient norm of each step."""
+"""One rank of a verl engine on a fixed batch, without Ray: loss and gradient norm of each step, or a reward model's scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelCo
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from stages.train.engines.verl.plugin_cpu import load_megatron
+from stages.train.engines.verl.reward import at_the_end
 
 SEQUENCES, PROMPT_TOKENS = 16, 5
 CONTENTS = ("model", "optimizer")
@@ -24,15 +24,15 @@ class CpuFsdp2(FSDPEngineWithLMHead):
     """verl's own FSDP2 engine, known to verl for a CPU: another implementation of the same mathematics, in float32."""
 
 
-def prepare(backend: str) -> None:
-    """What is left to import. FSDP2 runs without Megatron's stand-in for CUDA, which transformers cannot load a model under."""
-    if backend == "megatron":
-        load_megatron()
+def read_model(settings: dict[str, Any]) -> HFModelConfig:
+    """The model's configuration and tokenizer, which all ranks may share."""
+    return HFModelConfig(path=settings["model"], override_config={"attn_implementation": "sdpa"}, use_remove_padding=False,
+                         enable_gradient_checkpointing=False)
 
 
-def train(settings: dict[str, Any]) -> list[dict[str, float]] | None:
+def train(settings: dict[str, Any], model: HFModelConfig) -> list[dict[str, float]] | None:
     """Steps of this rank's share; the figures, on the first rank that has them. The process group is there already."""
-    engine = _megatron(settings) if settings["backend"] == "megatron" else _fsdp2(settings)
+    engine = _megatron(settings, model) if settings["backend"] == "megatron" else _fsdp2(settings, model)
     engine.initialize()
     if settings["load"]:
         engine.load_checkpoint(settings["load"])
@@ -64,31 +64,56 @@ def train(settings: dict[str, Any]) -> list[dict[str, float]] | None:
     return found if found and replica == 0 else None
 
 
-def _model(settings: dict[str, Any]) -> HFModelConfig:
-    return HFModelConfig(path=settings["model"], override_config={"attn_implementation": "sdpa"}, use_remove_padding=False,
-                         enable_gradient_checkpointing=False)
+def score(settings: dict[str, Any], model: HFModelConfig) -> dict[str, float] | None:
+    """Scores of this rank's share by a reward model on Megatron-Core, by the number of the sequence; on the ranks that have them."""
+    model.model_type = "value_model"
+    engine = _megatron(settings, model, forward_only=True)
+    engine.initialize()
+    replica, shares = engine.get_data_parallel_rank(), settings["shares"]
+    start = sum(shares[:replica])
+    batch, _ = _batch(start, start + shares[replica], settings["micro"][replica], settings["vocab"])
+    with engine.eval_mode():
+        output = engine.infer_batch(batch, loss_function=None)
+    if not engine.is_mp_src_rank_with_outputs():
+        return None
+    scores = at_the_end(output["model_output"]["values"], batch["responses"].offsets().diff())["rm_scores"]
+    return {str(start + row): float(own[-1]) for row, own in enumerate(scores.unbind()) if not own[:-1].any()}
 
 
-def _megatron(settings: dict[str, Any]) -> Any:
+def score_alone(settings: dict[str, Any], model: HFModelConfig) -> dict[str, float]:
+    """The same by transformers' own reward model, in float32."""
+    from transformers import AutoModelForSequenceClassification
+
+    reward = AutoModelForSequenceClassification.from_pretrained(settings["model"], dtype=torch.float32).eval()
+    batch, _ = _batch(0, SEQUENCES, SEQUENCES, settings["vocab"])
+    with torch.no_grad():
+        return {str(row): float(reward(input_ids=ids[None]).logits) for row, ids in enumerate(batch["input_ids"].unbind())}
+
+
+CALLS = {"train": train, "score": score, "score alone": score_alone}
+
+
+def _megatron(settings: dict[str, Any], model: HFModelConfig, *, forward_only: bool = False) -> Any:
     transformer = {"attention_backend": "local"}
     if settings["pp"] > 1:
         transformer["pipeline_model_parallel_layout"] = settings["layout"]
     config = McoreEngineConfig(tensor_model_parallel_size=settings["tp"], pipeline_model_parallel_size=settings["pp"], sequence_parallel=False,
                                use_mbridge=True, vanilla_mbridge=True, use_remove_padding=False, dtype="bfloat16",
-                               override_transformer_config=transformer, forward_only=False, dist_ckpt_optim_fully_reshardable=True)
+                               override_transformer_config=transformer, forward_only=forward_only, dist_ckpt_optim_fully_reshardable=True)
     config.use_dynamic_bsz = False
     optimizer = McoreOptimizerConfig(lr=1e-3, clip_grad=1.0, total_training_steps=10)
-    return EngineRegistry.new("language_model", "megatron", model_config=_model(settings), engine_config=config, optimizer_config=optimizer,
+    kind = "value_model" if forward_only else "language_model"
+    return EngineRegistry.new(kind, "megatron", model_config=model, engine_config=config, optimizer_config=optimizer,
                               checkpoint_config=CheckpointConfig(save_contents=list(CONTENTS), load_contents=list(CONTENTS)))
 
 
-def _fsdp2(settings: dict[str, Any]) -> Any:
+def _fsdp2(settings: dict[str, Any], model: HFModelConfig) -> Any:
     single = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     config = FSDPEngineConfig(strategy="fsdp2", use_torch_compile=False, forward_only=False, mixed_precision=single,
                               fsdp_size=settings["sharded_over"])
     config.use_dynamic_bsz = False
     optimizer = FSDPOptimizerConfig(lr=1e-3, clip_grad=1.0, total_training_steps=10)
-    return EngineRegistry.new("language_model", "fsdp2", model_config=_model(settings), engine_config=config, optimizer_config=optimizer,
+    return EngineRegistry.new("language_model", "fsdp2", model_config=model, engine_config=config, optimizer_config=optimizer,
                               checkpoint_config=CheckpointConfig())
 
 

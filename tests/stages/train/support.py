@@ -80,3 +80,12 @@ def rollout_apart(plan: Plan, ranks: list[str], *, dp: int = 1, tp: int = 1, sha
                    Group(name="rollout", tasks=["rollout"], devices=ranks), *others],
         "tasks": {**plan.tasks, "rollout": away},
     })
+
+
+def with_reward(plan: Plan, ranks: list[str], *, beside: str = "", **layout: Any) -> Plan:
+    """The same plan with a reward model: in a group of its own, or in group ``beside``."""
+    total = sum(plan.tasks["rollout"].local_batch_sequences)
+    groups = [g.model_copy(update={"tasks": [*g.tasks, "reward_inference"]}) if g.name == beside else g for g in plan.groups]
+    if not beside:
+        groups.append(Group(name="reward", tasks=["reward_inference"], devices=ranks))
+    return plan.model_copy(update={"groups": groups, "tasks": {**plan.tasks, "reward_inference": strategy(ranks, total=total, **layout)}})

@@ -20,6 +20,7 @@ from artifacts.catalog import models
 from artifacts.plan import pipeline_layout
 from stages.train.engines.verl.environment import environment
 from stages.train.engines.verl.ranks import pieces
+from stages.train.reward_model import build_toy_reward_model, with_head
 from stages.train.toy_model import build_toy_model
 from tests.stages.train.support import strategy
 
@@ -50,11 +51,11 @@ MEGATRON: dict[str, dict[str, Any]] = {
 }
 # FSDP2 gathers weights for every micro-batch: all replicas must make equally many.
 FSDP2: dict[str, dict[str, Any]] = {
-    "dp2": {"shares": [8, 8]},
+    "dp2": {"shares": [8, 8], "micro": 4},
     "dp2, shares 12 and 4": {"shares": [12, 4], "micro": 3},
     "dp2, shares 11 and 5, one micro-batch": {"shares": [11, 5], "micro": 11},
-    "dp3, shares 8, 6 and 2": {"shares": [8, 6, 2]},
-    "dp4, shares 8, 4, 2 and 2": {"shares": [8, 4, 2, 2]},
+    "dp3, shares 8, 6 and 2": {"shares": [8, 6, 2], "micro": 4},
+    "dp4, shares 8, 4, 2 and 2": {"shares": [8, 4, 2, 2], "micro": 4},
     "dp4 sharded in twos, shares 6, 6, 2 and 2": {"shares": [6, 6, 2, 2], "micro": 3, "sharded_over": 2},
 }
 
@@ -62,30 +63,35 @@ Figures = list[dict[str, float]]
 
 
 class Ranks:
-    """Runs one layout after another on one backend; the process that forks their ranks lives as long as this module's tests."""
+    """Runs one layout after another; the process that forks their ranks lives as long as this module's tests."""
 
-    def __init__(self, backend: str, workdir: Path, model: Path) -> None:
-        self._settings = {"backend": backend, "workdir": str(workdir), "model": str(model), "vocab": models()[MODEL].vocab}
+    def __init__(self, workdir: Path, model: Path) -> None:
+        self._settings = {"workdir": str(workdir), "model": str(model), "vocab": models()[MODEL].vocab}
         self._errors = workdir / "stderr.txt"
         with self._errors.open("w") as stderr:
-            self._server = subprocess.Popen([sys.executable, "-m", "tests.stages.train.engine_ranks", backend], cwd=ROOT, text=True,
+            self._server = subprocess.Popen([sys.executable, "-m", "tests.stages.train.engine_ranks"], cwd=ROOT, text=True,
                                             env={**os.environ, **environment(workdir)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=stderr)
 
-    def train(self, *, tp: int = 1, layers: list[int] | None = None, shares: list[int] | None = None, micro: int = 4,
-              sharded_over: int = -1, steps: int = 2, save: str = "", load: str = "") -> Figures:
+    def train(self, backend: str = "megatron", **layout: Any) -> Figures:
+        (found,) = self.run("train", backend, **layout)
+        return found  # type: ignore[no-any-return]
+
+    def run(self, call: str, backend: str, *, tp: int = 1, layers: list[int] | None = None, shares: list[int] | None = None, micro: int = 8,
+            sharded_over: int = -1, steps: int = 2, save: str = "", load: str = "", model: str = "") -> list[Any]:
+        """What the ranks that have something to say have found."""
         layers, shares = layers or [LAYERS], shares or [SEQUENCES]
         plan = strategy([f"d{i}" for i in range(len(shares) * len(layers) * tp)], dp=len(shares), pp=len(layers), tp=tp, layers=layers,
                         shares=shares, micro=micro)
         each = [-(-share // pieces(plan)) for share in shares]  # as the workers size them: equally many on all replicas
-        layout = {"pp": len(layers), "tp": tp, "layout": pipeline_layout(layers), "shares": shares, "micro": each, "sharded_over": sharded_over,
-                  "steps": steps, "save": save, "load": load}
+        layout = {"call": call, "backend": backend, "pp": len(layers), "tp": tp, "layout": pipeline_layout(layers), "shares": shares,
+                  "micro": each, "sharded_over": sharded_over, "steps": steps, "save": save, "load": load} | ({"model": model} if model else {})
         assert self._server.stdin is not None and self._server.stdout is not None
         self._server.stdin.write(json.dumps({**self._settings, **layout}) + "\n")
         self._server.stdin.flush()
         line = self._server.stdout.readline()
         assert line.startswith("FOUND "), line.replace("\\n", "\n") or self._errors.read_text()[-3000:]
-        found: Figures = json.loads(line.removeprefix("FOUND "))
+        found: list[Any] = json.loads(line.removeprefix("FOUND "))
         return found
 
     def end(self) -> None:
@@ -98,37 +104,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def megatron(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks("megatron", tmp_path_factory.mktemp("megatron"), model)
+def ranks(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    ranks = Ranks(tmp_path_factory.mktemp("ranks"), model)
     yield ranks
     ranks.end()
 
 
 @pytest.fixture(scope="module")
-def fsdp2(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    ranks = Ranks("fsdp2", tmp_path_factory.mktemp("fsdp2"), model)
-    yield ranks
-    ranks.end()
+def megatron_alone(ranks: Ranks) -> Figures:
+    return ranks.train()
 
 
 @pytest.fixture(scope="module")
-def megatron_alone(megatron: Ranks) -> Figures:
-    return megatron.train()
-
-
-@pytest.fixture(scope="module")
-def fsdp2_alone(fsdp2: Ranks) -> Figures:
-    return fsdp2.train()
+def fsdp2_alone(ranks: Ranks) -> Figures:
+    return ranks.train("fsdp2")
 
 
 @pytest.mark.parametrize("name", MEGATRON)
-def test_megatron_in_bf16(name: str, megatron: Ranks, megatron_alone: Figures) -> None:
-    agree(megatron.train(**MEGATRON[name]), megatron_alone, BF16)
+def test_megatron_in_bf16(name: str, ranks: Ranks, megatron_alone: Figures) -> None:
+    agree(ranks.train(**MEGATRON[name]), megatron_alone, BF16)
 
 
 @pytest.mark.parametrize("name", FSDP2)
-def test_fsdp2_in_float32(name: str, fsdp2: Ranks, fsdp2_alone: Figures) -> None:
-    agree(fsdp2.train(**FSDP2[name]), fsdp2_alone, FLOAT32)
+def test_fsdp2_in_float32(name: str, ranks: Ranks, fsdp2_alone: Figures) -> None:
+    agree(ranks.train("fsdp2", **FSDP2[name]), fsdp2_alone, FLOAT32)
 
 
 def test_the_two_engines_compute_the_same(megatron_alone: Figures, fsdp2_alone: Figures) -> None:
@@ -145,22 +144,50 @@ RESUMED: dict[str, tuple[dict[str, Any], float]] = {
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(megatron: Ranks) -> Figures:
-    return megatron.train(**SAVED, steps=3)
+def uninterrupted(ranks: Ranks) -> Figures:
+    return ranks.train(**SAVED, steps=3)
 
 
 @pytest.fixture(scope="module")
-def checkpoint(megatron: Ranks, tmp_path_factory: pytest.TempPathFactory) -> str:
+def checkpoint(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = str(tmp_path_factory.mktemp("checkpoint") / "actor")
-    megatron.train(**SAVED, steps=1, save=folder)
+    ranks.train(**SAVED, steps=1, save=folder)
     return folder
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_training_goes_on_from_a_checkpoint(name: str, megatron: Ranks, uninterrupted: Figures, checkpoint: str) -> None:
+def test_training_goes_on_from_a_checkpoint(name: str, ranks: Ranks, uninterrupted: Figures, checkpoint: str) -> None:
     """A plan made for what is left of the cluster goes on where the last one stopped; the same plan to the last bit."""
     layout, tolerance = RESUMED[name]
-    agree(megatron.train(**layout, steps=2, load=checkpoint), uninterrupted[1:], tolerance)
+    agree(ranks.train(**layout, steps=2, load=checkpoint), uninterrupted[1:], tolerance)
+
+
+REWARD: dict[str, dict[str, Any]] = {
+    "on one device": {},
+    "in uneven stages, shards and shares": {"tp": 2, "layers": [3, 1], "shares": [11, 5], "micro": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def reward_model(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_toy_reward_model(models()[MODEL], model, seed=0, cache=tmp_path_factory.mktemp("reward"))
+
+
+@pytest.fixture(scope="module")
+def scored(ranks: Ranks, reward_model: Path) -> dict[str, float]:
+    (found,) = ranks.run("score alone", "transformers", model=str(reward_model))
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", REWARD)
+def test_a_reward_model_scores_as_transformers_own(name: str, ranks: Ranks, reward_model: Path, scored: dict[str, float]) -> None:
+    """In bf16 against float32, by another implementation of the model and of where its score is read."""
+    folder = with_head(reward_model, cache=reward_model.parent)
+    found = {number: score for part in ranks.run("score", "megatron", model=str(folder), **REWARD[name]) for number, score in part.items()}
+    assert found.keys() == scored.keys() and len(set(scored.values())) == SEQUENCES
+    spread = max(scored.values()) - min(scored.values())
+    for number, expected in scored.items():
+        assert found[number] == pytest.approx(expected, abs=0.02 * spread), f"sequence {number} of scores over {spread:.3f}"
 
 
 def test_the_batch_trains_the_model(megatron_alone: Figures) -> None:

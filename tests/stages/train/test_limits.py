@@ -9,7 +9,7 @@ import pytest
 from artifacts.errors import InputError
 from artifacts.plan import Group, Plan
 from stages.train.engines.verl.limits import check
-from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology
+from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology, with_reward
 
 RANKS = ["m0-d0", "m1-d0"]
 
@@ -44,13 +44,35 @@ def test_a_critic_passes_in_a_group_of_its_own_and_beside_the_actor() -> None:
 
 
 @pytest.mark.parametrize(("overrides", "rule"), [
-    (["mode=async"], "mode async needs another rollout server than hf"), (["reward=model"], "reward model"), (["precision=fp32"], "bf16"),
+    (["precision=fp32"], "bf16"),
     (["engine.offload=true"], "offload"), (["engine.recompute=full"], "recompute"), (["models.reference=Qwen3-0.6B"], "reference and actor"),
 ])
 def test_jobs_beyond_the_engine(overrides: list[str], rule: str) -> None:
     tiny, fleet = job("tiny-grpo", *overrides), topology(1, 1)
     with pytest.raises(InputError, match=rule):
         check(tiny, grpo_plan(tiny, fleet, RANKS, pp=2), fleet)
+
+
+def test_asynchronous_rollout_takes_turns_with_the_actor_or_runs_apart_on_vllm() -> None:
+    tiny, fleet = job("tiny-grpo", "mode=async"), topology(1, 1)
+    plan = grpo_plan(tiny, fleet, ["m0-d0"])
+    check(tiny, plan, fleet)
+    with pytest.raises(InputError, match="mode async needs another rollout server than hf"):
+        check(tiny, rollout_apart(plan, ["m1-d0"]), fleet)
+
+
+def test_a_reward_model_has_a_layout_and_a_group_of_its_own_or_sits_beside_others() -> None:
+    tiny, fleet = job("tiny-ppo", "reward=model"), topology(1, 1, 2)
+    plan = ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"])
+    check(tiny, with_reward(plan, ["m2-d1", "m2-d0"], pp=2, layers=[1, 3]), fleet)
+    check(tiny, with_reward(plan, ["m1-d0"], beside="critic"), fleet)
+    with pytest.raises(InputError, match="add up to 127"):
+        check(tiny, with_reward(plan, ["m2-d1", "m2-d0"], dp=2, shares=[100, 27]), fleet)
+    with pytest.raises(InputError, match="the plan lacks reward_inference"):
+        check(tiny, plan, fleet)
+    other = job("tiny-ppo", "reward=model", "models.reward=Qwen3-0.6B")
+    with pytest.raises(InputError, match="a reward model reads the actor's tokens; Qwen3-0.6B has 151936 of them, tiny-qwen3 512"):
+        check(other, with_reward(plan, ["m2-d1"]), fleet)
 
 
 @pytest.mark.parametrize(("task", "fields", "rule"), [
@@ -80,10 +102,14 @@ def test_tensor_parallelism_divides_the_kv_heads() -> None:
         check(tiny, grpo_plan(tiny, fleet, [f"m0-d{i}" for i in range(4)], tp=4), fleet)
 
 
-def test_devices_are_cpus_for_now() -> None:
-    tiny, fleet = job(), topology(1, 1, vendor="nvidia")
-    with pytest.raises(InputError, match="CPU devices; m0-d0 is nvidia"):
-        check(tiny, grpo_plan(tiny, fleet, RANKS, pp=2), fleet)
+def test_gpus_are_for_whoever_asks_to_be_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny, fleet = job("tiny-grpo-vllm", "engine.recompute=full"), topology(1, 1, vendor="nvidia")
+    plan = with_task(grpo_plan(tiny, fleet, RANKS, pp=2), "rollout", dp=2, local_batch_sequences=[64, 64])
+    with pytest.raises(InputError, match="never been run on GPUs; m0-d0 is nvidia") as refused:
+        check(tiny, plan, fleet)
+    assert "HETRL_TRY_GPUS=1" in refused.value.fix
+    monkeypatch.setenv("HETRL_TRY_GPUS", "1")
+    check(tiny, plan, fleet)
 
 
 def test_rollout_elsewhere_is_refused() -> None:

@@ -39,12 +39,15 @@ PIECES = {
         "PPOTrainer._build_replay_buffer", "PPOTrainer._init_resource_pool_mgr", "PPOTrainer._setup", "PPOTrainer._balance_batch",
         "PPOTrainer._compute_old_log_prob", "PPOTrainer._compute_ref_log_prob", "PPOTrainer._compute_values", "PPOTrainer._update_actor",
         "PPOTrainer._update_critic", "PPOTrainer._compute_metrics", "PPOTrainer._save_checkpoint", "PPOTrainer._load_checkpoint",
+        "PPOTrainer._compute_reward_colocate",
     ],
     "verl.trainer.ppo.v1.agent_loop_tq": ["AgentLoopWorkerTQ.__ray_actor_class__", "AgentLoopManagerTQ._init_agent_loop_workers"],
     "verl.experimental.reward_loop.reward_loop": ["RewardLoopWorker.compute_score"],
     "mbridge.core.llm_bridge": ["get_gpt_decoder_block_spec", "LLMBridge._get_gptmodel_args", "LLMBridge._build_base_config"],
     "mbridge.models.qwen2": ["Qwen2Bridge._OTHER_MAPPING", "Qwen2Bridge._MLP_MAPPING"],
+    "mbridge.models.llama": ["LLaMABridge._DIRECT_MAPPING", "LLaMABridge._MLP_MAPPING"],
     "megatron.core.transformer.dot_product_attention": ["DotProductAttention.forward"],
+    "megatron.core.tensor_parallel.random": ["_lazy_call"],
 }
 
 

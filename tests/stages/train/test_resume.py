@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from artifacts.throughput import Throughput
 from stages.train.checkpoints import STAGE
 from tests.stages.train.launch import LIMIT_S, SHORT, run, start
 from tests.stages.train.requests import write_request
-from tests.stages.train.support import grpo_plan, job, topology
+from tests.stages.train.support import grpo_plan, job, ppo_plan, topology, with_reward
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S)]
 
@@ -64,3 +65,35 @@ def test_a_lost_machine_ends_the_run_by_name_and_the_rerun_goes_on(tmp_path: Pat
     assert again.entropy == pytest.approx(first.entropy, rel=1e-4) and again.grad_norm == pytest.approx(first.grad_norm, rel=0.1)
     left = [ref.version for ref in open_store(f"file://{tmp_path}/store", pipeline="test").versions(STAGE)]
     assert left == ["v1-0000002"], "one checkpoint is kept; the next run on this cluster removes it"
+
+
+def test_an_asynchronous_run_goes_on_with_what_it_was_sampling(tmp_path: Path) -> None:
+    """PPO whose rollout takes turns with the training (verl's ``colocate_async``), critic and reward model on machines of their own. A batch
+    is sampled ahead, so the checkpoint holds prompts whose answers are still to come."""
+    tiny = job("tiny-ppo", *SHORT, "batch.mini_batch_prompts=4", "iterations=4", "checkpoint_every=2", "mode=async", "reward=model")
+    fleet = topology(1, 1, 1)
+    request = write_request(tmp_path, tiny, fleet, with_reward(ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"]), ["m2-d0"]))
+    process = start(request)
+    try:
+        assert process.stdout is not None
+        for text in process.stdout:
+            if '"done":3.0' in text:
+                break
+        else:
+            pytest.fail((tmp_path / "stderr.txt").read_text()[-3000:])
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(timeout=300) == 143
+    finally:
+        process.kill()
+    status, events = run(request)
+    assert status == 0, f"{events[-1]}\n{(tmp_path / 'stderr.txt').read_text()[-3000:]}"
+    (told,) = [e["message"] for e in events if e["event"] == "log" and "being sampled" in e["message"]]
+    assert told == "4 prompts that were being sampled go on"
+    log = log_of(tmp_path)
+    assert log.header.resumed_step == 2 and [line.step for line in log.iterations] == [1, 2, 3, 4]
+    for line in log.iterations:
+        assert line.sequences == 32 and line.staleness is not None and 0 <= line.staleness <= 1
+        assert line.by_task_s["reward_inference"] > 0 and "reward" not in line.by_task_s and line.reward_mean not in (None, 0.0)
+        assert [r.sequences for r in line.replicas["reward_inference"]] == [32] and "critic_training" in line.by_task_s
+    assert log.iterations[-1].staleness == 1, "the last batch was sampled before the last update"

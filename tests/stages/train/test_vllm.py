@@ -10,7 +10,7 @@ import pytest
 from artifacts.throughput import Throughput
 from tests.stages.train.launch import LIMIT_S, SHORT, trained
 from tests.stages.train.requests import write_request
-from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology
+from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology, with_reward
 
 
 def installed() -> bool:
@@ -49,11 +49,12 @@ def test_grpo_on_the_actors_devices(tmp_path: Path) -> None:
 
 
 def test_ppo_with_rollout_and_critic_in_groups_of_their_own(tmp_path: Path) -> None:
-    """Two engines with unequal shares on a machine of their own; the critic on another."""
-    tiny, fleet = job("tiny-ppo", *VLLM), topology(1, 2, 1)
+    """Two engines with unequal shares on a machine of their own; the critic on another, and beside it a reward model."""
+    tiny, fleet = job("tiny-ppo", *VLLM, "reward=model"), topology(1, 2, 1)
     plan = rollout_apart(ppo_plan(tiny, fleet, ["m0-d0"], ["m2-d0"]), ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])
-    log = trained(write_request(tmp_path, tiny, fleet, plan))
-    check(log, "critic_inference", "critic_training")
+    log = trained(write_request(tmp_path, tiny, fleet, with_reward(plan, ["m2-d0"], beside="critic")))
+    check(log, "critic_inference", "critic_training", "reward_inference")
+    assert [r.sequences for r in log.iterations[-1].replicas["reward_inference"]] == [32]
     assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[24, 8]] * 3
     assert [r.sequences for r in log.iterations[-1].replicas["critic_training"]] == [32]
 

@@ -1,4 +1,7 @@
-"""verl's agent loop with the rule reward computed where the responses arrive: one process less to start, nothing sent twice."""
+"""verl's agent loop with the rule reward computed where the responses arrive: one process less to start, nothing sent twice.
+
+A reward model scores whole batches later, in workers of its own (:mod:`reward`); nothing is scored here then.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,13 @@ class ScoringAgentLoopWorker(_Worker):
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
-        self._scorer = _LocalRewardWorker(RewardLoopWorker(config))
-        self.reward_loop_worker_handles = [self._scorer]
+        self._scorer = None if self.reward_loop_worker_handles is None else _LocalRewardWorker(RewardLoopWorker(config))
+        self.reward_loop_worker_handles = None if self._scorer is None else [self._scorer]
 
     async def take_score_seconds(self) -> float:
         """Seconds spent scoring since the last call."""
+        if self._scorer is None:
+            return 0.0
         score = self._scorer.compute_score
         seconds, score.seconds = score.seconds, 0.0
         return seconds

@@ -21,7 +21,7 @@ _SAVED = ["model", "optimizer"]
 
 @dataclass(frozen=True)
 class Paths:
-    """Files of a run that verl reads."""
+    """Files of a run that verl reads. ``reward``: the reward model as Megatron reads it, where there is one."""
 
     model: Path
     train_file: Path
@@ -29,6 +29,7 @@ class Paths:
     router: Path
     checkpoints: Path
     resume: Path | None = None
+    reward: Path | None = None
 
 
 def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf", platform: Platform = CPU) -> dict[str, Value]:
@@ -55,7 +56,7 @@ def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf", plat
         f"{_REF}.log_prob_micro_batch_size_per_gpu": reference.micro_batch_sequences,
         **rollout_keys(job, plan, server=server, router=str(paths.router), platform=platform),
         "reward.num_workers": 0,
-        "reward.custom_reward_function.path": SCORE_FILE,
+        "reward.custom_reward_function.path": SCORE_FILE if job.reward == "rule" else None,
         "algorithm.adv_estimator": "gae" if job.algorithm == "ppo" else "grpo",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "trainer.device": platform.device,
@@ -79,6 +80,16 @@ def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf", plat
             "critic.ppo_micro_batch_size_per_gpu": critic.micro_batch_sequences,
         }
     return keys
+
+
+def reward_keys(job: Job, plan: Plan, model: Path, *, platform: Platform = CPU) -> dict[str, Value]:
+    """What a reward model has instead, in a copy of verl's section for a critic: both are a transformer with one number for a head."""
+    strategy = plan.tasks["reward_inference"]
+    return {
+        **_model("critic.model", str(model), platform),
+        **_trained("critic", strategy, job, platform),
+        "critic.ppo_micro_batch_size_per_gpu": strategy.micro_batch_sequences,
+    }
 
 
 def compose(keys: dict[str, Value]) -> Any:

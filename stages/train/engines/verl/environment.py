@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import stages
+from stages.train.engines.verl.platforms import CPU, Platform
 
-PLUGIN = "stages.train.engines.verl.plugin_cpu"
 
-
-def environment(workdir: Path) -> dict[str, str]:
+def environment(workdir: Path, platform: Platform = CPU) -> dict[str, str]:
     """Variables verl, Ray and torch read when they are imported. Caches go below ``workdir``: a container's root is read-only."""
     home = workdir / "home"
     home.mkdir(parents=True, exist_ok=True)
@@ -25,18 +24,16 @@ def environment(workdir: Path) -> dict[str, str]:
         "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1",
-        "TORCHDYNAMO_DISABLE": "1",
         "TQ_NUM_THREADS": "1",
         "TQ_LOGGING_LEVEL": "ERROR",
         "TRANSFER_QUEUE_ENABLE": "1",
-        "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_USE_EXTERNAL_MODULES": platform.plugin,
         "VERL_USE_EXTERNAL_PLUGINS": "none",
         "VERL_LOGGING_LEVEL": "WARNING",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",
+        **platform.variables,
     }

@@ -45,6 +45,7 @@ class HfServer:
         self._queue: asyncio.Queue[tuple[list[int], dict[str, Any], asyncio.Future[Any]]] = asyncio.Queue()
         self._open = asyncio.Event()
         self._open.set()
+        self._sampling = asyncio.Lock()
         self._loop_task: asyncio.Task[None] | None = None
         self._work = {"sequences": 0, "tokens": 0, "seconds": 0.0}
 
@@ -68,10 +69,12 @@ class HfServer:
         while True:
             batch = [await self._queue.get()]
             await asyncio.sleep(GATHER_S)
+            await self._open.wait()
             while not self._queue.empty() and len(batch) < self._max_sequences:
                 batch.append(self._queue.get_nowait())
             try:
-                sampled = await asyncio.to_thread(self._sample, [(prompt, params) for prompt, params, _ in batch])
+                async with self._sampling:
+                    sampled = await asyncio.to_thread(self._sample, [(prompt, params) for prompt, params, _ in batch])
                 for (_, _, answer), output in zip(batch, sampled, strict=True):
                     answer.set_result(output)
             except Exception as error:
@@ -152,7 +155,10 @@ class HfServer:
             self._step = global_steps
 
     async def abort_all_requests(self, reject_request: bool = False) -> None:
+        """Ends when nothing is being sampled any more: a batch that has begun is finished, what waits goes on when the door opens again."""
         self._open.clear()
+        async with self._sampling:
+            pass
 
     async def resume_generation(self) -> None:
         self._open.set()

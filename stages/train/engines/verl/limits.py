@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from artifacts.catalog.engines import EngineCapability, resolve_engine
 from artifacts.job import Job, TaskName
 from artifacts.model_spec import ModelSpec
@@ -11,6 +13,8 @@ from stages.train.engines.verl.limits_rollout import check_rollout
 from stages.train.engines.verl.modes import mode_of, parts
 from stages.train.engines.verl.rules import rule
 
+TRY_GPUS = "HETRL_TRY_GPUS"
+"""Environment variable by which somebody with GPUs takes the risk."""
 CRITIC: tuple[TaskName, TaskName] = ("critic_inference", "critic_training")
 
 
@@ -25,30 +29,44 @@ def check(job: Job, plan: Plan, topology: Topology) -> None:
     for task, strategy in plan.tasks.items():
         for device in strategy.ranks:
             rule(device in known, f"task {task} names device {device}, which the topology does not have")
-            rule(known[device].vendor == "cpu", f"this version of the engine runs on CPU devices; {device} is {known[device].vendor}")
-    engine = resolve_engine(job.engine, {known[device].vendor for strategy in plan.tasks.values() for device in strategy.ranks})
-    _mode(job, engine)
+            rule(known[device].vendor == "cpu" or os.environ.get(TRY_GPUS) == "1",
+                 f"it has never been run on GPUs; {device} is {known[device].vendor}", fix=f"set {TRY_GPUS}=1 to be the first to try")
+    vendors = {known[device].vendor for strategy in plan.tasks.values() for device in strategy.ranks}
+    engine = resolve_engine(job.engine, vendors)
+    if vendors == {"cpu"}:
+        _cpu(job)
+    _mode(job, plan, engine)
     training = plan.tasks["actor_training"]
     _training("actor_training", training, job, job.model("actor"))
     _reference(job, plan, training)
     check_rollout(job, plan, topology, engine)
     if job.algorithm == "ppo":
         _critic_group(job, plan)
+    if job.reward == "model":
+        _layout("reward_inference", plan.tasks["reward_inference"], job, job.model("reward"), steps=parts(job, mode_of(job, plan)))
 
 
 def _job(job: Job) -> None:
-    rule(job.reward == "rule", "a reward model is not supported by this version of the engine", fix="set reward: rule")
     rule(job.precision == "bf16", f"Megatron trains in bf16 under verl; the job asks for {job.precision}", fix="set precision: bf16")
-    rule(not job.engine.offload, "a CPU has nowhere to offload to", fix="set engine.offload: false")
-    rule(job.engine.recompute == "none", f"recompute {job.engine.recompute} is not supported on a CPU", fix="set engine.recompute: none")
     actor = job.model("actor")
     for role in ("reference", "critic"):
         same = job.model(role).model_dump(exclude={"name"}) == actor.model_dump(exclude={"name"})
         rule(same, f"{role} and actor share one model in this version of the engine", fix=f"leave models.{role} out")
+    reward = job.model("reward")
+    rule(job.reward == "rule" or reward.vocab == actor.vocab,
+         f"a reward model reads the actor's tokens; {reward.name} has {reward.vocab} of them, {actor.name} {actor.vocab}",
+         fix="choose a reward model of the actor's family")
 
 
-def _mode(job: Job, engine: EngineCapability) -> None:
-    rule(job.mode in engine.modes, f"mode {job.mode} needs another rollout server than {engine.rollout_server}",
+def _cpu(job: Job) -> None:
+    rule(not job.engine.offload, "a CPU has nowhere to offload to", fix="set engine.offload: false")
+    rule(job.engine.recompute == "none", f"recompute {job.engine.recompute} is not supported on a CPU", fix="set engine.recompute: none")
+
+
+def _mode(job: Job, plan: Plan, engine: EngineCapability) -> None:
+    """Any server takes turns with the training (``colocate_async``), which no scheduler plans; beside it not all can run."""
+    rule(job.mode in engine.modes or mode_of(job, plan) == "colocate_async",
+         f"mode {job.mode} needs another rollout server than {engine.rollout_server}",
          fix="set engine.rollout: vllm, or mode: sync")
 
 
@@ -75,12 +93,16 @@ def _critic_group(job: Job, plan: Plan) -> None:
 
 
 def _training(task: str, strategy: Strategy, job: Job, model: ModelSpec) -> None:
+    _layout(task, strategy, job, model, steps=job.batch.sequences // job.batch.mini_batch_sequences)
+
+
+def _layout(task: str, strategy: Strategy, job: Job, model: ModelSpec, *, steps: int) -> None:
     rule(sum(strategy.layers) == model.layers, f"the layers of {task} add up to {sum(strategy.layers)}; the model has {model.layers}")
     for what in ("heads", "kv_heads", "intermediate", "vocab"):
         count = getattr(model, what)
         rule(count % strategy.tp == 0, f"tp {strategy.tp} of {task} divides the model's {what}, {count}")
     rule(job.batch.sequences % strategy.dp == 0, f"dp {strategy.dp} of {task} divides the {job.batch.sequences} sequences of an iteration")
-    _shares(task, strategy, job.batch.sequences, steps=job.batch.sequences // job.batch.mini_batch_sequences)
+    _shares(task, strategy, job.batch.sequences, steps=steps)
 
 
 def _shares(task: str, strategy: Strategy, total: int, *, steps: int) -> None:

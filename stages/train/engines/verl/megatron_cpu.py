@@ -13,16 +13,16 @@ cuda_shim.install()
 
 import mbridge.core.llm_bridge as llm_bridge  # noqa: E402
 import mbridge.core.util as bridge_util  # noqa: E402
+import megatron.core.tensor_parallel.random as megatron_random  # noqa: E402
 import verl.workers.engine.megatron.transformer_impl as megatron_engine  # noqa: E402
 from mbridge.core.llm_bridge import LLMBridge  # noqa: E402
+from mbridge.models.llama import LLaMABridge  # noqa: E402
 from mbridge.models.qwen2 import Qwen2Bridge  # noqa: E402
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer  # noqa: E402
 from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
-from tensordict import TensorDict  # noqa: E402
-from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.workers.engine.base import EngineRegistry  # noqa: E402
 
-from stages.train.engines.verl.ranks import micro_sizes  # noqa: E402
+from stages.train.engines.verl import uneven  # noqa: E402
 
 
 @EngineRegistry.register(model_type="language_model", backend="megatron", device="cpu")
@@ -40,7 +40,8 @@ def apply() -> None:
     _local_layers()
     _names_of_transformers_5()
     _causal_masks()
-    _uneven_micro_batches()
+    _nothing_for_later()
+    uneven.apply()
     _state_from_a_checkpoint()
 
 
@@ -52,8 +53,9 @@ def _local_layers() -> None:
         return spec(config, use_transformer_engine=False, **kwargs)
 
     llm_bridge.get_gpt_decoder_block_spec = local_spec
-    Qwen2Bridge._OTHER_MAPPING = {"input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]}
-    Qwen2Bridge._MLP_MAPPING["pre_mlp_layernorm.weight"] = ["model.layers.{layer_number}.post_attention_layernorm.weight"]
+    for bridge in (Qwen2Bridge, LLaMABridge):
+        bridge._OTHER_MAPPING = {"input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]}
+        bridge._MLP_MAPPING["pre_mlp_layernorm.weight"] = ["model.layers.{layer_number}.post_attention_layernorm.weight"]
     base_config = LLMBridge._build_base_config
 
     def cpu_config(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,16 +65,21 @@ def _local_layers() -> None:
 
 
 def _names_of_transformers_5() -> None:
-    """mbridge 0.15.1 predates transformers 5 (rope_theta moved) and Megatron-Core 0.16 (a model type is gone)."""
+    """mbridge 0.15.1 predates transformers 5 (rope_theta moved) and Megatron-Core 0.16 (a model type is gone); of Llama's bridge it forgets
+    that embeddings may be tied."""
     arguments = LLMBridge._get_gptmodel_args
 
     def with_rope(self: Any) -> Any:
         config = self.hf_config
+        rope = getattr(config, "rope_parameters", None) or {}
+        if rope.get("rope_type", "default") != "default":
+            raise ValueError(f"rotary embeddings of type {rope['rope_type']!r} are not carried over to Megatron-Core")
         if getattr(config, "rope_theta", None) is None:
-            config.rope_theta = (getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10000.0)
+            config.rope_theta = rope.get("rope_theta", 10000.0)
         return arguments(self)
 
-    LLMBridge._get_gptmodel_args = with_rope
+    LLMBridge._get_gptmodel_args = LLaMABridge._get_gptmodel_args = with_rope
+    LLaMABridge._adjust_mapping_for_shared_weights = Qwen2Bridge._adjust_mapping_for_shared_weights
     if not hasattr(bridge_util.ModelType, "encoder_and_decoder"):
         type.__setattr__(bridge_util.ModelType, "encoder_and_decoder", "encoder_and_decoder")
 
@@ -93,25 +100,9 @@ def _causal_masks() -> None:
     attention.forward = causal
 
 
-def _uneven_micro_batches() -> None:
-    """verl cuts a local batch into equal micro-batches or refuses; a replica's share need not be a multiple of the plan's size."""
-    engine: Any = megatron_engine
-    equal = engine.prepare_micro_batches
-
-    @functools.wraps(equal)
-    def cut(data: TensorDict, **kwargs: Any) -> Any:
-        if tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
-            return equal(data, **kwargs)
-        largest = data["micro_batch_size_per_gpu"]
-        if len(data) % largest == 0:
-            return equal(data, **kwargs)
-        pieces, start = [], 0
-        for size in micro_sizes(len(data), largest):
-            pieces.append(tu.index_select_tensor_dict(data, torch.arange(start, start + size)))
-            start += size
-        return pieces, None
-
-    engine.prepare_micro_batches = cut
+def _nothing_for_later() -> None:
+    """Random states that Megatron sets on a GPU: without one torch keeps each request, with a traceback, and never comes to it."""
+    megatron_random._lazy_call = lambda *_, **__: None
 
 
 def _state_from_a_checkpoint() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TASK_OF_TIMER = {
     "gen": "rollout",
+    "reward": "reward_inference",
     "old_log_prob": "actor_log_prob",
     "ref": "reference_inference",
     "values": "critic_inference",
@@ -23,7 +24,8 @@ TASK_OF_TIMER = {
     "update_weights": "weight_update",
     "save_checkpoint": "checkpoint",
 }
-"""verl's timers of one step (``timing_s/…``) → our tasks. ``gen`` spans rollout and the rule reward; where these overlap it is rollout."""
+"""verl's timers of one step (``timing_s/…``) → our tasks. ``gen`` spans rollout and the rule reward; where these overlap it is rollout.
+``reward`` is a reward model's."""
 
 METRIC = {
     "loss": ("actor/loss", "actor/actor/pg_loss", "actor/pg_loss"),
@@ -55,7 +57,8 @@ def iteration(step: Step, plan: Plan) -> Iteration:
     else:
         both, busy = by_task["rollout"], max((work["seconds"] for work in step.rollout_work), default=0.0)
         by_task["rollout"] = min(both, max(both - step.score_seconds, busy))
-        by_task["reward"] = both - by_task["rollout"]
+        if "reward_inference" not in plan.tasks:
+            by_task["reward"] = both - by_task["rollout"]
         by_task["other"] = max(0.0, total - sum(by_task.values()))
     figures: dict[str, Any] = {name: _first(step.metrics, keys) for name, keys in METRIC.items()}
     for name in ("loss", "grad_norm"):
@@ -96,6 +99,8 @@ def _replicas(step: Step, plan: Plan) -> dict[str, list[Replica]]:
         work = step.critic_work if task.startswith("critic") else step.actor_work
         if task == "reference_inference":
             work = step.reference_work or work
+        elif task == "reward_inference":
+            work = step.reward_work
         by_replica: list[list[dict[str, float]]] = [[] for _ in range(strategy.dp)]
         for rank, done in enumerate(work):
             if task in done:

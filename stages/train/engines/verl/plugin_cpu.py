@@ -1,4 +1,4 @@
-"""Loaded by verl itself, in every process that imports verl (``VERL_USE_EXTERNAL_MODULES``): the CPU platform and the rollout servers.
+"""Loaded by verl on CPUs: the CPU as one of verl's platforms, and what :mod:`plugin` has for all.
 
 Megatron's part waits until a training worker asks for it (:func:`load_megatron`): only workers need it.
 """
@@ -9,22 +9,7 @@ import importlib.metadata
 
 from stages.train.engines.verl import platform_cpu  # first: what follows asks verl for its platform  # isort: skip
 
-from verl.workers.rollout import base as rollout_base
-from verl.workers.rollout import replica as rollout_replica
-
-from stages.train.engines.verl.names import HF_SERVER
-
-
-def _hf_replica() -> type:
-    from stages.train.engines.verl.rollout_hf import HfReplica
-
-    return HfReplica
-
-
-def _vllm_replica() -> type:
-    from stages.train.engines.verl.vllm_replica import VllmReplica
-
-    return VllmReplica
+from stages.train.engines.verl import plugin  # noqa: F401
 
 
 def _name_vllm() -> None:
@@ -44,12 +29,6 @@ def _name_vllm() -> None:
 
 _name_vllm()
 platform_cpu.use_gloo()
-for _name, _adapter, _replica in (
-    (HF_SERVER, "stages.train.engines.verl.rollout_hf.HfServerAdapter", _hf_replica),
-    ("vllm", "stages.train.engines.verl.vllm_adapter.VllmAdapter", _vllm_replica),
-):
-    rollout_base._ROLLOUT_REGISTRY[(_name, "async")] = _adapter
-    rollout_replica.RolloutReplicaRegistry.register(_name, _replica)
 
 
 def load_megatron() -> None:

@@ -16,7 +16,7 @@ class PinnedPool(SubRayResourcePool):
     def __init__(self, spec: PoolSpec, groups: list[Any]) -> None:
         ranks = len(spec.devices)
         super().__init__(placement_groups=groups, start_bundle_index=0, subgroup_world_size=ranks, process_on_nodes=[1] * ranks,
-                         name_prefix=spec.name, max_colocate_count=1)
+                         name_prefix=spec.name, max_colocate_count=spec.processes)
 
 
 class PinnedPools(ResourcePoolManager):

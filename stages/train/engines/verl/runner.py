@@ -13,6 +13,7 @@ import yaml
 
 from artifacts.catalog.engines import resolve_engine
 from artifacts.errors import InputError
+from artifacts.job import Role
 from stages.cluster import open_cluster, pinned_groups
 from stages.cluster.live import lost_machines
 from stages.train.dataset import Prompts, write_prompts
@@ -26,6 +27,7 @@ from stages.train.engines.verl.failures import crashed
 from stages.train.engines.verl.modes import mode_of
 from stages.train.engines.verl.platforms import platform_of
 from stages.train.engines.verl.ranks import seats
+from stages.train.reward_model import build_toy_reward_model, check_tokenizer, with_head
 from stages.train.toy_model import build_toy_model
 
 CLUSTER_DEADLINE_S = 120.0
@@ -33,7 +35,7 @@ PLACEMENT_DEADLINE_S = 60.0
 
 
 class VerlEngine:
-    """verl on Ray, Megatron-Core for training, on CPU devices."""
+    """verl on Ray, Megatron-Core for training. On GPUs only where somebody asks for it: that has never been run."""
 
     name = "verl"
 
@@ -42,16 +44,16 @@ class VerlEngine:
 
     def check(self, run: Run) -> None:
         limits.check(run.job, run.plan, run.topology)
-        versions.check(vllm=_server(run) == "vllm")
+        versions.check(vllm=_server(run) == "vllm" and _vendors(run) == {"cpu"})
 
     def run(self, run: Run, report: Report) -> Result:
-        variables = environment(run.workdir)
+        variables = environment(run.workdir, platform_of(_vendors(run)))
         os.environ.update(variables)
         prompts = write_prompts(run.job.dataset, seed=run.job.seed, folder=run.workdir / "data")
         model = _model(run, prompts)
         _check_prompts(run, prompts, model)
         paths = verl_config.Paths(model, prompts.train_file, prompts.validation_file, _router(run), run.workdir / "checkpoints",
-                                 run.resume)
+                                 run.resume, _reward_model(run, prompts, model))
         report.log("starting Ray")
         with open_cluster(run.topology, address=run.deployment.address, env=variables, workdir=run.workdir,
                           deadline_s=CLUSTER_DEADLINE_S) as cluster:
@@ -69,8 +71,7 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     specs = placement.pools_of(run.plan)
-    groups = {spec.name: pinned_groups(cluster, list(spec.devices), name=spec.name, cpus_per_rank=1, colocated=1,
-                                       deadline_s=PLACEMENT_DEADLINE_S) for spec in specs}
+    groups = _place(cluster, specs)
     report.log("ranks have their places; loading verl")
     # Beside the driver: it reads the model's tokenizer and the scorer from where the driver has them.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -83,7 +84,8 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     from stages.train.engines.verl.trainer import TRAINERS, Orders, Step
 
     configure_verl_logging()
-    keys = verl_config.overrides(run.job, run.plan, paths, server=_server(run), platform=platform_of(_vendors(run)))
+    platform = platform_of(_vendors(run))
+    keys = verl_config.overrides(run.job, run.plan, paths, server=_server(run), platform=platform)
     config = verl_config.validate(verl_config.compose(keys), run.plan)
     config.transfer_queue.enable = True
     differences: list[float] = []
@@ -93,7 +95,8 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
         differences.append(metrics.sampled_difference(step))
 
     orders = Orders(plan=run.plan, specs=specs, groups=groups, replica_of_server=_replica_of_server(run), router=str(paths.router),
-                    on_step=on_step, on_checkpoint=report.checkpoint)
+                    on_step=on_step, on_checkpoint=report.checkpoint,
+                    reward=verl_config.reward_keys(run.job, run.plan, paths.reward, platform=platform) if paths.reward else {})
     trainer = TRAINERS[mode_of(run.job, run.plan)](config, orders)
     transfer_queue.init(config.transfer_queue)
     report.log("starting the workers")
@@ -101,6 +104,8 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     found = trainer.placements()
     for spec in specs:
         placement.compare(spec, found[spec.name], topology=run.topology, node_of_machine=cluster.node_ids)
+    if trainer.restored_prompts:
+        report.log(f"{trainer.restored_prompts} prompts that were being sampled go on")
     _check_folder(trainer, paths.checkpoints, report)
     agent_loop = HostedAgentLoopManager.create(config=config, llm_client=trainer.get_llm_client(), teacher_client=None,
                                                reward_loop_worker_handles=trainer.get_reward_handles(), host=host)
@@ -113,8 +118,31 @@ def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> 
     return Result(weights=weights, versions=versions.found())
 
 
-def _model(run: Run, prompts: Prompts) -> Path:
-    spec = run.job.model("actor")
+def _place(cluster: Any, specs: list[placement.PoolSpec]) -> dict[str, list[Any]]:
+    """Pool → a placement group for each of its devices. Pools on the same devices share their groups."""
+    placed: dict[str, Any] = {}
+    for spec in specs:
+        devices = [device for device in spec.devices if device not in placed]
+        if devices:
+            groups = pinned_groups(cluster, devices, name=spec.name, cpus_per_rank=1, colocated=spec.processes,
+                                   deadline_s=PLACEMENT_DEADLINE_S)
+            placed |= dict(zip(devices, groups, strict=True))
+    return {spec.name: [placed[device] for device in spec.devices] for spec in specs}
+
+
+def _reward_model(run: Run, prompts: Prompts, actor: Path) -> Path | None:
+    """The reward model's folder as Megatron reads it; None where a rule rewards."""
+    if run.job.reward == "rule":
+        return None
+    model = _model(run, prompts, "reward")
+    if not run.job.model("reward").hf_id:
+        model = build_toy_reward_model(run.job.model("reward"), model, seed=run.job.seed, cache=run.workdir / "models")
+    check_tokenizer(model, actor)
+    return with_head(model, cache=run.workdir / "models")
+
+
+def _model(run: Run, prompts: Prompts, role: Role = "actor") -> Path:
+    spec = run.job.model(role)
     if not spec.hf_id:
         return build_toy_model(spec, prompts.texts, seed=run.job.seed, max_positions=run.job.sequence_tokens_max,
                                cache=run.workdir / "models")

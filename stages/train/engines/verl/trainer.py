@@ -32,7 +32,7 @@ POLL_S = 0.02
 """How often the trainer looks whether the rollout has finished. verl's two seconds are half an iteration of a small model."""
 
 POOL_ROLE = {Role.Critic: "critic", Role.RefPolicy: "reference"}
-"""verl's role → ours, where it may have a pool of its own; all others live with the actor."""
+"""verl's role → ours, where it may have a pool of its own; all others live with the actor, and a reward model is not of verl's making."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Step:
     rollout_work: list[dict[str, float]]
     score_seconds: float
     reference_work: list[dict[str, dict[str, float]]] = field(default_factory=list)
+    reward_work: list[dict[str, dict[str, float]]] = field(default_factory=list)
     overlapped: bool = False
 
 
@@ -60,7 +61,8 @@ class Orders:
     """What the trainer is told beyond verl's configuration.
 
     ``groups``: pool → placement groups, a device each; ``replica_of_server``: the plan's replica that each rollout server is;
-    ``router``: file of the router's settings. ``on_checkpoint`` takes over the folder of a checkpoint, after ``on_step`` of its iteration.
+    ``router``: file of the router's settings; ``reward``: what a reward model has in verl's section for a critic (empty: there is none).
+    ``on_checkpoint`` takes over the folder of a checkpoint, after ``on_step`` of its iteration.
     """
 
     plan: Plan
@@ -70,6 +72,7 @@ class Orders:
     router: str
     on_step: Callable[[Step], None]
     on_checkpoint: Callable[[int, Path], None]
+    reward: dict[str, Any] = field(default_factory=dict)
 
     def spec(self, role: str) -> PoolSpec | None:
         """The pool that was made for ``role``; None where it lives in the actor's workers."""
@@ -81,10 +84,11 @@ class PlannedTrainer(PPOTrainer):
 
     agent_loop_manager: Any
     overlapped = False
+    reward_wg: Any = None
 
     def __init__(self, config: Any, orders: Orders) -> None:
         # A rollout with devices of its own is none of verl's "hybrid" replicas; verl then gives actor and reference workers of their own.
-        self._rollout_spec = orders.spec("rollout")
+        self._rollout_spec, self._reward_spec = orders.spec("rollout"), orders.spec("reward")
         self._orders = orders
         self._lives: list[Any] = []
         self._saved: Path | None = None
@@ -132,7 +136,8 @@ class PlannedTrainer(PPOTrainer):
             mapping[role] = (self._orders.spec(POOL_ROLE.get(role, "actor")) or actor).name
         mapping[Role.RewardModel] = actor.name
         self.mapping = mapping
-        pools = {spec.name: PinnedPool(spec, self._orders.groups[spec.name]) for spec in self._orders.specs if spec != self._rollout_spec}
+        pools = {spec.name: PinnedPool(spec, self._orders.groups[spec.name]) for spec in self._orders.specs
+                 if spec not in (self._rollout_spec, self._reward_spec)}
         self.resource_pool_manager = PinnedPools(pools, mapping)
 
     def _setup(self) -> None:
@@ -144,6 +149,8 @@ class PlannedTrainer(PPOTrainer):
             setattr(self.critic_wg, SHARES, {"train": self._shares("critic_training")})
         if self._rollout_spec is not None:
             self._start_rollout(self._rollout_spec)
+        if self._reward_spec is not None:
+            self._start_reward(self._reward_spec)
 
     def _start_rollout(self, spec: PoolSpec) -> None:
         """Servers on devices of their own, and the way for weights to get there."""
@@ -153,12 +160,21 @@ class PlannedTrainer(PPOTrainer):
         engine = omega_conf_to_dataclass(self.config.actor_rollout_ref.rollout.checkpoint_engine)
         self._use_rollout(pool, CheckpointEngineManager(config=engine, actor_wg=self.actor_rollout_wg, replicas=pool.get_replicas()))
 
+    def _start_reward(self, spec: PoolSpec) -> None:
+        """Workers for the reward model. Where none score single responses, verl asks for the scores of each batch it has sampled."""
+        from stages.train.engines.verl.reward import start_workers
+
+        self.reward_loop_manager.reward_loop_workers = None
+        self.reward_wg = start_workers(self.config, self._orders.reward, PinnedPool(spec, self._orders.groups[spec.name]))
+        setattr(self.reward_wg, SHARES, {"train": self._shares("reward_inference")})
+
     def _use_rollout(self, pool: Any, weights: Any) -> None:
         self.llm_server_manager, self.checkpoint_manager = pool, weights
 
     def placements(self) -> dict[str, list[dict[str, Any]]]:
         """Pool name → where each of its ranks says it is."""
-        workers = {"actor": self.actor_rollout_wg, "critic": getattr(self, "critic_wg", None), "reference": self.ref_policy_wg}
+        workers = {"actor": self.actor_rollout_wg, "critic": getattr(self, "critic_wg", None), "reference": self.ref_policy_wg,
+                   "reward": self.reward_wg}
         found = {spec.name: workers[spec.roles[0]].hetrl_placement() for spec in self._orders.specs if spec != self._rollout_spec}
         if self._rollout_spec is not None:
             found[self._rollout_spec.name] = [place for replica in self._replicas() for place in replica.worker_group.hetrl_placement()]
@@ -173,11 +189,24 @@ class PlannedTrainer(PPOTrainer):
         """Sequences of each replica in one call of its workers: of an iteration, or of one of the parts verl cuts it into."""
         return [count // self.parameter_sync_step for count in self._orders.plan.tasks[task].local_batch_sequences]
 
-    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> Any:
-        counts = self._shares("actor_training")
+    def _complete(self, batch: Any, task: TaskName) -> list[int]:
+        """The shares of a task in a batch that has just been sampled."""
+        counts = self._shares(task)
         if len(batch) != sum(counts):
             raise StageCrashed(f"iteration {self.global_steps}: {len(batch)} responses came back, {sum(counts)} were asked for",
                                fix="what went wrong with the others is in the stage's log")
+        return counts
+
+    def _compute_reward_colocate(self, batch: Any, metrics: dict[str, Any] | None = None) -> Any:
+        """verl's hook for a reward model that scores a batch after it has been sampled."""
+        self._complete(batch, "reward_inference")
+        told = self._told(batch, "reward_inference")
+        told.extra_info |= {"compute_loss": False, "temperature": self.config.actor_rollout_ref.rollout.temperature}
+        ray.get(self.reward_wg.compute_scores(told).futures)
+        return batch
+
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], *_: Any, **__: Any) -> Any:
+        counts = self._complete(batch, "actor_training")
         hands = deal([tag["seq_len"] for tag in batch.tags], counts)
         # Within a hand the order of prompts is kept: mini-batches stay mixtures of prompts, not of lengths.
         batch.reorder([index for hand in hands for index in sorted(hand)])
@@ -222,6 +251,7 @@ class PlannedTrainer(PPOTrainer):
             rollout_work=self._rollout_work(),
             score_seconds=self.agent_loop_manager.take_score_seconds(),
             reference_work=self.ref_policy_wg.hetrl_work() if self.ref_policy_wg is not self.actor_rollout_wg else [],
+            reward_work=self.reward_wg.hetrl_work() if self.reward_wg is not None else [],
             overlapped=self.overlapped,
         ))
         if self._saved is not None:
@@ -232,6 +262,11 @@ class PlannedTrainer(PPOTrainer):
         if self.global_steps < self.total_training_steps:  # after the last iteration nothing is left to go on with
             super()._save_checkpoint()
             self._saved = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+
+    @property
+    def restored_prompts(self) -> int:
+        """Prompts of a checkpoint of an asynchronous run, sampled or being sampled, that no iteration has trained on."""
+        return int(self._restored_tq_prompt_count)
 
     def reads_everywhere(self, path: Path) -> bool:
         """Whether every training worker reads this file as we do: checkpoints need one folder for all machines."""

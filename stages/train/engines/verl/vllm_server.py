@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from typing import Any
 
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
+
+from stages.train.engines.verl.platforms import on_cpu
 
 EXTENSION = "stages.train.engines.verl.vllm_extension.CpuWorkerExtension"
 
@@ -22,11 +25,13 @@ class MeteredVllmServer(vLLMHttpServer):
         self._failure: asyncio.Future[None] | None = None
 
     def _get_worker_extension_cls(self) -> str:
-        return EXTENSION
+        return EXTENSION if on_cpu() else super()._get_worker_extension_cls()
 
     async def run_server(self, args: Any) -> None:
         await super().run_server(args)
         pause = self.engine.pause_generation
+        if "mode" not in inspect.signature(pause).parameters:
+            return
 
         async def pause_generation(*, wait_for_inflight_requests: bool = False, clear_cache: bool = True) -> None:
             await pause(mode="wait" if wait_for_inflight_requests else "abort", clear_cache=clear_cache)

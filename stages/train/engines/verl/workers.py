@@ -13,11 +13,16 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import Metric
 from verl.workers.engine_workers import TrainingWorker
 
-from stages.train.engines.verl import plugin_cpu
 from stages.train.engines.verl.dispatch import PIECES, TOTAL, by_shares
 from stages.train.engines.verl.placement import here
+from stages.train.engines.verl.platforms import on_cpu
+from stages.train.engines.verl.reward import at_the_end
 
-plugin_cpu.load_megatron()
+if on_cpu():
+    from stages.train.engines.verl.plugin_cpu import load_megatron
+else:
+    from stages.train.engines.verl.plugin import load_megatron
+load_megatron()
 
 _modes: Any = Dispatch  # filled when verl is imported, so its members have no static names
 EVERY_RANK = _modes.ONE_TO_ALL
@@ -106,6 +111,20 @@ class PlannedTrainingWorker(TrainingWorker):
     @register(dispatch_mode=EVERY_RANK)
     def hetrl_work(self) -> dict[str, dict[str, float]]:
         return self._meter.take()
+
+
+class PlannedRewardWorker(PlannedTrainingWorker):
+    """Scores whole sequences with one pass of a reward model: its head's value at the last token."""
+
+    @register(dispatch_mode=by_shares("train"), blocking=False)
+    def compute_scores(self, data: Any) -> Any:
+        _local_micro_batches(data, len(data))
+        return self._meter.measure("reward_inference", data, self._scores)
+
+    def _scores(self, data: Any) -> Any:
+        responses = data["responses"].offsets().diff()
+        output = TrainingWorker.infer_batch(self, data)
+        return None if output is None else at_the_end(output["values"], responses)
 
 
 class PlannedActorWorker(DetachActorWorker):
