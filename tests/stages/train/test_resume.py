@@ -96,4 +96,3 @@ def test_an_asynchronous_run_goes_on_with_what_it_was_sampling(tmp_path: Path) -
         assert line.sequences == 32 and line.staleness is not None and 0 <= line.staleness <= 1
         assert line.by_task_s["reward_inference"] > 0 and "reward" not in line.by_task_s and line.reward_mean not in (None, 0.0)
         assert [r.sequences for r in line.replicas["reward_inference"]] == [32] and "critic_training" in line.by_task_s
-    assert log.iterations[-1].staleness == 1, "the last batch was sampled before the last update"
