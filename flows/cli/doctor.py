@@ -29,8 +29,8 @@ console = Console(stderr=True, soft_wrap=True, highlight=False)
 ENGINE = {"torch": "2.13.0", "ray": "2.60.0", "verl": "0.9.1", "megatron-core": "0.16.1", "mbridge": "0.15.1"}
 
 
-def doctor(gpu: bool = typer.Option(False, "--gpu", help="Also try, piece by piece, what the engine needs of GPUs (a minute). Without an NVIDIA "
-                                    "GPU that answers, fail."),
+def doctor(gpu: bool = typer.Option(False, "--gpu", help="Also try, piece by piece, what the engine needs of GPUs (a minute); "
+                                    "fail without an NVIDIA GPU that answers."),
            as_json: bool = typer.Option(False, "--json", help="One JSON object on the last line.")) -> None:
     """Check everything a run needs. Exit status 0 when the pipeline can run here with the process runner.
 
@@ -42,9 +42,9 @@ def doctor(gpu: bool = typer.Option(False, "--gpu", help="Also try, piece by pie
         ("python", _python), ("engine", _engine), ("memory", _memory), ("disk", _disk), ("shm", _shm), ("kernel", _kernel),
         ("store", _store), ("prefect", _prefect), ("docker", _docker), ("ray", _ray), ("gpu", _gpu)]
     results = {name: check() for name, check in checks}
-    if gpu and results["gpu"][0] is None:
-        results["gpu"] = (False, *results["gpu"][1:])
     if gpu:
+        if results["gpu"][0] is None:
+            results["gpu"] = (False, *results["gpu"][1:])
         results |= _engine_on_gpus()
     for name, (ok, found, mend) in results.items():
         mark = {True: "✓", False: "✗", None: "·"}[ok]

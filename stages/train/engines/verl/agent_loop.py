@@ -47,7 +47,8 @@ class ScoringAgentLoopWorker(_Worker):
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
-        self._scorer = None if self.reward_loop_worker_handles is None else _LocalRewardWorker(RewardLoopWorker(config))
+        given: Any = self.reward_loop_worker_handles  # type: ignore[has-type]
+        self._scorer = None if given is None else _LocalRewardWorker(RewardLoopWorker(config))
         self.reward_loop_worker_handles = None if self._scorer is None else [self._scorer]
 
     async def take_score_seconds(self) -> float:

@@ -18,7 +18,7 @@ def at_the_end(values: torch.Tensor, responses: torch.Tensor) -> TensorDict:
 
     ``values``: of every token of every sequence, jagged [B, tokens]; ``responses``: lengths, [B].
     """
-    scores = values.values()[values.offsets()[1:] - 1].float()  # type: ignore[operator]
+    scores = values.values()[values.offsets()[1:] - 1].float()  # type: ignore[attr-defined,operator]
     rows = [torch.cat([score.new_zeros(int(length) - 1), score[None]]) for score, length in zip(scores, responses, strict=True)]
     return TensorDict({"rm_scores": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, batch_size=len(rows))
 
@@ -34,7 +34,7 @@ def start_workers(config: Any, keys: dict[str, Any], pool: Any) -> Any:
 
     from stages.train.engines.verl.workers import PlannedRewardWorker
 
-    section = OmegaConf.create(OmegaConf.to_container(config.critic, resolve=True))
+    section: Any = OmegaConf.create(OmegaConf.to_container(config.critic, resolve=True))
     for key, value in keys.items():
         OmegaConf.update(section, key.removeprefix("+").removeprefix("critic."), value, force_add=True)
     model: Any = omega_conf_to_dataclass(section)
@@ -42,7 +42,7 @@ def start_workers(config: Any, keys: dict[str, Any], pool: Any) -> Any:
     model.engine.infer_max_token_len_per_gpu = model.engine.max_token_len_per_gpu = model.ppo_infer_max_token_len_per_gpu
     worker = TrainingWorkerConfig(model_type="value_model", model_config=model.model, engine_config=model.engine,
                                   optimizer_config=model.optim, checkpoint_config=model.checkpoint)
-    group = RayWorkerGroup(resource_pool=pool, ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(PlannedRewardWorker), config=worker),
+    group: Any = RayWorkerGroup(resource_pool=pool, ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(PlannedRewardWorker), config=worker),
                            bin_pack=False, name_prefix="reward", use_gpu=True, device_name=get_device_name())
     group.reset()
     return group
