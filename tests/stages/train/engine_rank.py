@@ -85,6 +85,7 @@ def score_alone(settings: dict[str, Any], model: HFModelConfig) -> dict[str, flo
     from transformers import AutoModelForSequenceClassification
 
     reward = AutoModelForSequenceClassification.from_pretrained(settings["model"], dtype=torch.float32).eval()
+    reward.config.pad_token_id = None  # tokens of the batch are random; none of them pads
     batch, _ = _batch(0, SEQUENCES, SEQUENCES, settings["vocab"])
     with torch.no_grad():
         return {str(row): float(reward(input_ids=ids[None]).logits) for row, ids in enumerate(batch["input_ids"].unbind())}
