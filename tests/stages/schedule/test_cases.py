@@ -156,12 +156,12 @@ def test_pins_are_kept_and_forbidden_regions_stay_empty() -> None:
 
 def test_all_broken_constraints_are_listed_at_once_with_their_names() -> None:
     constraints = Constraints(pin={"rollout": ["m0"], "actor_training": ["m1", "m9"]}, fix={"actor_training": {"tp": 3, "pp": 99}})
-    error = refusal(job("tiny-qwen3", constraints=constraints, mode="async", reward="model"), topology([(CPU, 2), (CPU, 2)]))
+    error = refusal(job("tiny-qwen3", constraints=constraints, mode="async"), topology([(CPU, 2), (CPU, 2)]))
     found = {v["constraint"] for v in error.details["violations"]}
     assert {"pin.actor_training", "pin.rollout", "fix.actor_training"} <= found
-    assert {r for r, _ in rules(error)} >= {"mode", "reward", "unknown", "share_group", "tensor_parallel", "pipeline", "devices"}
+    assert {r for r, _ in rules(error)} >= {"mode", "unknown", "share_group", "tensor_parallel", "pipeline", "devices"}
     assert error.message.startswith(f"{len(error.details['violations'])} rules are broken")
-    assert error.fix in ("set mode to 'sync'", "set reward to 'rule'")
+    assert error.fix == "set mode to 'sync'"
 
 
 def test_weight_synchronisation_is_priced_with_its_own_links_and_shown() -> None:

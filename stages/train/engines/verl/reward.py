@@ -42,7 +42,8 @@ def start_workers(config: Any, keys: dict[str, Any], pool: Any) -> Any:
     model.engine.infer_max_token_len_per_gpu = model.engine.max_token_len_per_gpu = model.ppo_infer_max_token_len_per_gpu
     worker = TrainingWorkerConfig(model_type="value_model", model_config=model.model, engine_config=model.engine,
                                   optimizer_config=model.optim, checkpoint_config=model.checkpoint)
-    group: Any = RayWorkerGroup(resource_pool=pool, ray_cls_with_init=RayClassWithInitArgs(cls=ray.remote(PlannedRewardWorker), config=worker),
-                           bin_pack=False, name_prefix="reward", use_gpu=True, device_name=get_device_name())
+    made = RayClassWithInitArgs(cls=ray.remote(PlannedRewardWorker), config=worker)
+    group: Any = RayWorkerGroup(resource_pool=pool, ray_cls_with_init=made, bin_pack=False, name_prefix="reward", use_gpu=True,
+                                device_name=get_device_name())
     group.reset()
     return group
