@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYER = {"profile": "light", "validate": "light", "schedule": "solver", "deploy": "engine-cpu", "train": "engine-cpu"}
 # Imported where it is there and done without where it is not: the light image measures devices with numpy and reaches no live Ray cluster;
 # DEAP is one of the baselines.
-OPTIONAL = {("profile", "torch"), ("profile", "ray"), ("schedule", "deap")}
+OPTIONAL = {("profile", "torch"), ("profile", "ray"), ("schedule", "deap"), ("train", "transformer_engine")}
 
 
 def listed(layer: str) -> set[str]:
