@@ -11,6 +11,7 @@ from pathlib import Path
 import docker
 
 from artifacts.invocation import StageRequest
+from flows.launch import access, workdir
 from flows.launch.docker_runner import DockerRunner
 from tests.flows.launch.docker_images import PREFIX, ours
 
@@ -46,8 +47,8 @@ def churn(runner: DockerRunner, engine: docker.DockerClient, request: StageReque
 def _bare(engine: docker.DockerClient, request: StageRequest) -> None:
     """A container with the same command and folder, started and waited for; nobody follows it."""
     container = engine.containers.create(f"{PREFIX}{request.stage}", entrypoint=["python", "-P", "-m", f"stages.{request.stage}"],
-                                         command=["--request", "/hetrl/work/request.json"], init=True, network_mode="none",
-                                         volumes={request.workdir: {"bind": "/hetrl/work", "mode": "rw"}}, working_dir="/hetrl/work")
+                                         command=["--request", f"{access.WORKDIR}/{workdir.REQUEST}"], init=True, network_mode="none",
+                                         volumes={request.workdir: {"bind": access.WORKDIR, "mode": "rw"}}, working_dir=access.WORKDIR)
     try:
         container.start()
         assert container.wait(timeout=300)["StatusCode"] == 0, container.logs()[-500:]
