@@ -69,7 +69,8 @@ class Cell:
         return 4.0 + search.get(self.solver, 1e-4) * (0 if self.solver == "exact" else self.evaluations) + played
 
     def schedule_parameters(self) -> dict[str, Any]:
-        return {"solver": self.solver, "evaluations": self.evaluations, "seed": self.seed, "balanced": self.balanced}
+        without = [] if self.balanced else ["balancing"]
+        return {"solver": self.solver, "evaluations": self.evaluations, "seed": self.seed, "without": without}
 
     def key(self, fleet: dict[str, Any], code: dict[str, str]) -> str:
         """Digest of all that the result depends on: the cell, the fleet's description, the code of the stages it runs through."""

@@ -26,7 +26,6 @@ class ScheduleParameters(Strict):
     without: list[Operator] = Field(
         default_factory=list, description="parts of the search that are switched off, to see what each is worth (auto and sha-ea)"
     )
-    balanced: bool = Field(default=True, description="false: equal layers on every stage, equal batches on every replica (an ablation)")
     explain: bool = Field(default=False, description="count the search space level by level")
     stop_file: Name | None = Field(
         default=None, description="when this file appears in the work folder the search ends, and its best plan so far is the result"

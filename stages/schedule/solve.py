@@ -74,8 +74,6 @@ def solve(
         InfeasiblePlan: no plan exists, or none was found; all violations, and the cheapest mend.
     """
     problem = build_problem(job, topology, calibration)
-    if not parameters.balanced:
-        problem = evenly(problem)
     broken = preconditions(problem)
     if broken:
         raise infeasible(broken)

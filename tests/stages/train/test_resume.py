@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
@@ -29,20 +31,24 @@ def ray_node(family: list[psutil.Process], machine: str) -> psutil.Process:
     return node
 
 
+def after_iteration_3(process: subprocess.Popen[str], folder: Path) -> IO[str]:
+    """The rest of the output, once the third iteration is told of."""
+    assert process.stdout is not None
+    for text in process.stdout:
+        if '"done":3.0' in text:
+            return process.stdout
+    pytest.fail((folder / "stderr.txt").read_text()[-3000:])
+
+
 def test_a_lost_machine_ends_the_run_by_name_and_the_rerun_goes_on(tmp_path: Path) -> None:
     """Iteration 3 is computed twice: by the run that is to lose a machine, and by the rerun from the checkpoint after iteration 2."""
     tiny, fleet = job("tiny-grpo", *SHORT, "batch.mini_batch_prompts=4", "iterations=4", "checkpoint_every=2"), topology(1, 1)
     request = write_request(tmp_path, tiny, fleet, grpo_plan(tiny, fleet, ["m0-d0", "m1-d0"], pp=2, layers=[3, 1]))
     process = start(request)
     try:
-        assert process.stdout is not None
-        for text in process.stdout:
-            if '"done":3.0' in text:
-                break
-        else:
-            pytest.fail((tmp_path / "stderr.txt").read_text()[-3000:])
+        output = after_iteration_3(process, tmp_path)
         ray_node(psutil.Process(process.pid).children(recursive=True), "m1").kill()
-        rest = process.stdout.read()
+        rest = output.read()
         status = process.wait(timeout=300)
     finally:
         process.kill()
@@ -75,14 +81,9 @@ def test_an_asynchronous_run_goes_on_with_what_it_was_sampling(tmp_path: Path) -
     request = write_request(tmp_path, tiny, fleet, with_reward(ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"]), ["m2-d0"]))
     process = start(request)
     try:
-        assert process.stdout is not None
-        for text in process.stdout:
-            if '"done":3.0' in text:
-                break
-        else:
-            pytest.fail((tmp_path / "stderr.txt").read_text()[-3000:])
+        output = after_iteration_3(process, tmp_path)
         process.send_signal(signal.SIGTERM)
-        process.stdout.read()
+        output.read()
         assert process.wait(timeout=300) == 143
     finally:
         process.kill()
