@@ -13,7 +13,10 @@ from stages.train.engines.verl.ranks import micro_sizes
 
 
 def apply() -> None:
-    """verl cuts a local batch into equal micro-batches or refuses; a replica's share need not be a multiple of the plan's size."""
+    """verl cuts a local batch into equal micro-batches or refuses; a replica's share need not be a multiple of the plan's size.
+
+    A worker that was not told the plan's size, and would go by tokens, raises ``ValueError``.
+    """
     import verl.workers.engine.megatron.transformer_impl as megatron_engine
 
     engine: Any = megatron_engine
@@ -22,7 +25,7 @@ def apply() -> None:
     @functools.wraps(equal)
     def cut(data: TensorDict, **kwargs: Any) -> Any:
         if tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
-            return equal(data, **kwargs)
+            raise ValueError(f"verl would cut {len(data)} sequences into micro-batches by their tokens, not as the plan says")
         largest = data["micro_batch_size_per_gpu"]
         if len(data) % largest == 0:
             return equal(data, **kwargs)
