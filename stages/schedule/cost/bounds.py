@@ -15,9 +15,8 @@ def roofline_s(problem: Problem) -> float:
     inference[ACTOR_LOG_PROB] = _forward_flops(problem, problem.task("actor_training"))
     training: dict[str, float] = {t.name: _training_flops(problem, t) for t in problem.tasks if t.training}
     rest = _phase_s(problem, inference) + _phase_s(problem, training)
-    overhead = problem.calibration.overhead_s if problem.calibration else 0.0
     alone = max(rollout, rest) if problem.job.mode == "async" else rollout + rest
-    return alone + overhead
+    return alone + problem.overhead_s
 
 
 def _phase_s(problem: Problem, flops: dict[str, float]) -> float:

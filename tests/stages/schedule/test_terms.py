@@ -40,10 +40,12 @@ def test_a_layer_takes_at_least_the_time_to_launch_it() -> None:
 
 
 def test_a_cpu_device_is_its_own_host() -> None:
-    """Half as fast as the device on which the host's time was measured: twice as long. A GPU's host is apart."""
-    slow = problem(launch_layer_s=10.0, host_flops_per_s=2e6)
-    assert task_price(slow, "reference_inference", ONE).time_s == pytest.approx(
-        task_price(problem(launch_layer_s=20.0), "reference_inference", ONE).time_s)
+    """Half as fast as the device on which the host's time was measured: twice as long, and nothing is computed meanwhile."""
+    for name, recompute, passes in (("reference_inference", "none", 1), ("actor_training", "none", 2), ("actor_training", "full", 3)):
+        before = task_price(problem(recompute=recompute), name, ONE)
+        after = task_price(problem(recompute=recompute, launch_layer_s=10.0, host_flops_per_s=2e6), name, ONE)
+        assert after.time_s - before.time_s == pytest.approx(8 * 4 * passes * 20.0)
+        assert after.terms["host"] == pytest.approx(8 * 4 * passes * 20.0)
 
 
 def test_forward_and_backward_wait_for_the_host_each_by_itself() -> None:

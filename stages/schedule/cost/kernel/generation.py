@@ -182,7 +182,7 @@ def whole_step(tb: Tables, fp: Flat, lg: Ledger, i: int, ring: Ring, pace: Pace,
     """Until every one of ``tokens`` sequences has its next token: what the devices do, and the host's time beside it."""
     work, comm, hops = on_devices(tb, fp, lg, i, ring, pace, tokens, context)
     job, slow = tb.job[0], pace[2]
-    launch = max(0.0, slow * tb.task[job.rollout].layers * job.step_layer - work - comm - hops)
+    launch = max(0.0, slow * tb.task[job.rollout].layers * job.step_layer - job.beside * (work + comm + hops))
     return work, comm, hops, slow * (job.step_gap + job.step_each * tokens) + launch
 
 

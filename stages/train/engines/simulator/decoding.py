@@ -19,7 +19,7 @@ from artifacts.model_spec import ModelSpec
 @dataclass(frozen=True)
 class Server:
     """One replica: ``flops_per_s`` by tokens in a step, ``best_flops_per_s`` at any size, KV cache in tokens, most sequences at once, most
-    tokens of a step (0: no bound), and what the host does at every step.
+    tokens of a step (0: no bound), and what the host does at every step: beside the device, or first where the device is its own host.
     """
 
     model: ModelSpec
@@ -30,6 +30,7 @@ class Server:
     best_flops_per_s: float
     fused: bool
     host: DecodeHost
+    own_host: bool
     kv_tokens: int
     most_sequences: int
     most_tokens: int
@@ -187,8 +188,8 @@ def _seconds(server: Server, steps: int, *, width: int, context: int, filled: in
         steps,
     )
     busy = steps * (max(weights / memory, (matmul + prompts) / rate) + moved) + attention
-    launched = max(busy, steps * model.layers * server.host.layer_s)
-    return launched + steps * (server.host.gap_s + server.host.sequence_s * width)
+    launch = steps * model.layers * server.host.layer_s
+    return (busy + launch if server.own_host else max(busy, launch)) + steps * (server.host.gap_s + server.host.sequence_s * width)
 
 
 def _sum_of_larger(a: float, a_more: float, b: float, b_more: float, steps: int) -> float:

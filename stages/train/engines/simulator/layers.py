@@ -57,7 +57,8 @@ class Passes:
         return hops(self._setting.network, pairs)
 
     def _pass(self, unit: Unit, stage: int, micro: MicroBatch, *, work: int, passes: int, head: int, softmax: int) -> Pass:
-        """``work``: forward passes whose FLOPs and traffic it has. A layer takes at least the host's time to launch each of ``passes``."""
+        """``work``: forward passes whose FLOPs and traffic it has. A layer takes at least the host's time to launch each of ``passes``; a
+        device that is its own host first launches, then computes."""
         strategy, tp = self._task.strategy, len(unit)
         layers = strategy.layers[stage]
         rate = self._setting.devices.flops_per_s(unit, tokens=micro.tokens, hidden=self._task.model.hidden)
@@ -69,7 +70,8 @@ class Passes:
             elements += model.score_elements(micro.squares) / tp
         busy = work * (max(flops / tp / rate, self._layer_bytes / memory) + elements * self._element_bytes / memory)
         reduce = ring(self._setting.network, unit, micro.tokens * self._activation_bytes_a_token, passes=2 * 2 * passes)
-        busy = max(busy, passes * self._launch_layer_s(unit) - reduce.alone_s)
+        launch = passes * self._launch_layer_s(unit)
+        busy = busy + launch if self._engine.host_flops_per_s else max(busy, launch - reduce.alone_s)
         if stage == strategy.pp - 1:
             busy += head * micro.tokens * self._head_flops_a_token / self._head_shards / rate / layers
             if not self._task.value_head:

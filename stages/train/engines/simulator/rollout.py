@@ -59,6 +59,7 @@ def _server(setting: Setting, unit: Unit, replica: int) -> Server:
         best_flops_per_s=setting.devices.best_flops_per_s(unit),
         fused=rules.fused_operations,
         host=rules.host.slower(setting.devices.host_slowness(unit, stated_flops_per_s=setting.engine.host_flops_per_s)),
+        own_host=setting.engine.host_flops_per_s > 0,
         kv_tokens=kv_tokens(setting, replica),
         most_sequences=min(rules.sequences_in_flight, rollout.strategy.micro_batch_sequences),
         most_tokens=rules.prefill_tokens,

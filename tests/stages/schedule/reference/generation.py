@@ -120,10 +120,12 @@ class Replica:
         return Step((matrices + attention) / len(shards), *self.moved(stage, sequences))
 
     def step(self, sequences: float, context: float) -> Step:
-        """A token for every sequence, and what the host adds: a gap, something for each sequence, and launching where that takes longer."""
+        """A token for every sequence, and what the host adds: a gap, something for each sequence, and launching where that takes longer
+        (on a device that is its own host: all of it)."""
         done, host = self.on_devices(sequences, context), self.problem.engine.rollout.host
         slow = self.fleet.slowest_host(d for stage in self.ranks for d in stage)
-        launch = max(0.0, slow * sum(self.layers) * host.layer_s - done.seconds)
+        launch = slow * sum(self.layers) * host.layer_s
+        launch = launch if self.problem.engine.host_flops_per_s > 0 else max(0.0, launch - done.seconds)
         return done + Step(0.0, 0.0, 0.0, slow * (host.gap_s + host.sequence_s * sequences) + launch)
 
     def on_devices(self, sequences: float, context: float) -> Step:

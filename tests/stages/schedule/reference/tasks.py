@@ -23,7 +23,7 @@ ADAM_BYTES = 30.0
 @dataclass(frozen=True)
 class Stage:
     """Seconds of one micro-batch on one stage of a replica; ``hbm`` is how much longer reading the weights takes than computing, ``host``
-    how much longer launching the layers takes than running them.
+    how much longer launching the layers takes than running them (on a device that is its own host: all of it).
     """
 
     compute: float
@@ -99,7 +99,8 @@ def stage_price(
     forward = (layer + waiting + moved) / forwards + reduce / passes
     backward = layer + waiting + moved + reduce - forward
     launch = engine.launch_layer_s * fleet.slowest_host(shards)
-    host = max(0.0, launch - forward) + max(0.0, (passes - 1) * launch - backward)
+    own_host = engine.host_flops_per_s > 0
+    host = passes * launch if own_host else max(0.0, launch - forward) + max(0.0, (passes - 1) * launch - backward)
     return Stage(
         compute=factor * (layers * layer + head),
         hbm=factor * layers * waiting,

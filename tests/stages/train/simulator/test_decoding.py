@@ -15,9 +15,9 @@ NO_HOST = DecodeHost(gap_s=0, sequence_s=0, layer_s=0)
 
 
 def server(*, kv_tokens: int = 10**9, most: int = 256, budget: int = 8192, flops: float = 2e14,
-           host: DecodeHost = NO_HOST) -> Server:
+           host: DecodeHost = NO_HOST, own_host: bool = False) -> Server:
     return Server(model=SPEC, element_bytes=2, tp=1, read_bytes_per_s=1e12, flops_per_s=lambda tokens: flops, best_flops_per_s=flops,
-                  fused=True, host=host, kv_tokens=kv_tokens,
+                  fused=True, host=host, own_host=own_host, kv_tokens=kv_tokens,
                   most_sequences=most, most_tokens=budget)
 
 
@@ -47,6 +47,8 @@ def test_every_step_waits_for_the_host() -> None:
     )
     assert busy[1].busy_s - idle[1].busy_s == pytest.approx(19 * (0.5 + 2 * 0.25))
     assert slow[1].busy_s == pytest.approx(19 * SPEC.layers)
+    alone = generate(server(host=DecodeHost(gap_s=0, sequence_s=0, layer_s=1), own_host=True), [10] * 2, [20] * 2)
+    assert alone[1].busy_s - idle[1].busy_s == pytest.approx(19 * SPEC.layers), "a device that is its own host launches, then computes"
 
 
 def test_equal_responses_run_in_waves() -> None:
