@@ -9,6 +9,15 @@ from pydantic import Field
 from artifacts.base import Document, Strict
 
 
+CALLS_BESIDE = 2
+"""Old log-probabilities and weight update: calls of an iteration that are no task of a plan."""
+
+
+def calls_of(tasks: int) -> int:
+    """What the driver dispatches in an iteration of that many tasks."""
+    return tasks + CALLS_BESIDE
+
+
 class Factor(Strict):
     """Measured over predicted time of a task on a device class: multiply a predicted time by it."""
 
@@ -21,14 +30,19 @@ class Factor(Strict):
 
 
 class Calibration(Document):
-    """Made by validate. ``overhead_s`` is what an iteration takes beside its tasks."""
+    """Made by validate. ``overhead_s`` is what an iteration takes beside its tasks: the driver's work to dispatch each of its calls."""
 
     artifact: ClassVar[str] = "calibration"
 
     factors: list[Factor]
     overhead_s: float = Field(default=0.0, ge=0)
+    overhead_calls: int = Field(default=0, ge=0, description="calls of the iteration ``overhead_s`` is of; 0: not known")
     runs: int = Field(ge=1)
     notes: list[str] = Field(default_factory=list)
+
+    def overhead(self, *, tasks: int) -> float:
+        """Seconds beside the tasks of an iteration of a job with that many: each call takes the driver alike."""
+        return self.overhead_s * (calls_of(tasks) / self.overhead_calls if self.overhead_calls else 1.0)
 
     def factor(self, *, task: str, device_class: str) -> float:
         """The factor for a task on a class; 1 where nothing was learned."""

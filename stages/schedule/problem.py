@@ -89,6 +89,11 @@ class Problem:
             found = self._factors[task] = by_class[self.fleet.device_class]
         return found
 
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of an iteration beside its tasks; 0 where nothing was learned."""
+        return self.calibration.overhead(tasks=len(self.tasks)) if self.calibration else 0.0
+
     def legal_dp(self, dp: int) -> bool:
         """Whether the engine runs this many replicas of a training or inference task."""
         return dp >= 1 and all(getattr(self.work, what) % dp == 0 for what in self.engine.dp_divides)

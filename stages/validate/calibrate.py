@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from artifacts.calibration import Calibration, Factor
+from artifacts.calibration import Calibration, Factor, calls_of
+from artifacts.job import ROLE_OF_TASK
 from artifacts.prediction import Prediction
 from artifacts.validation import Row
 from stages.validate.errors import OTHER, Comparison
@@ -64,10 +65,11 @@ def fit(comparison: Comparison, prediction: Prediction, used: Calibration | None
     if shared:
         notes.append(f"one factor for all device classes of {', '.join(shared)}: the log cannot tell them apart")
     earlier = before.runs if before else 0
-    beside = comparison.beside.median_s if comparison.beside else 0.0
+    beside, tasks = comparison.beside.median_s if comparison.beside else 0.0, sum(t in ROLE_OF_TASK for t in prediction.tasks)
     calibration = Calibration(
         factors=[*factors.values(), *carried],
-        overhead_s=(earlier * (before.overhead_s if before else 0.0) + beside) / (earlier + 1),
+        overhead_s=(earlier * (before.overhead(tasks=tasks) if before else 0.0) + beside) / (earlier + 1),
+        overhead_calls=calls_of(tasks),
         runs=earlier + 1,
         notes=notes,
     )

@@ -19,10 +19,9 @@ PHASES = 3
 def combine(problem: Problem, phases: Sequence[Floats] | Sequence[float]) -> Floats:
     """Seconds of an iteration from those of its phases, without the weight update."""
     rollout, inference, training = phases
-    overhead = problem.calibration.overhead_s if problem.calibration else 0.0
     if problem.job.mode == "async":
-        return np.maximum(rollout, np.add(inference, training)) + overhead  # type: ignore[no-any-return]
-    return np.add(np.add(rollout, inference), training) + overhead  # type: ignore[no-any-return]
+        return np.maximum(rollout, np.add(inference, training)) + problem.overhead_s  # type: ignore[no-any-return]
+    return np.add(np.add(rollout, inference), training) + problem.overhead_s  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

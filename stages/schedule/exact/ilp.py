@@ -76,7 +76,7 @@ class Programme:
 
     def __init__(self, problem: Problem, columns: Sequence[Column], cells: Cells, cutoff_s: float) -> None:
         self._problem, self._columns, self._unit = problem, columns, cutoff_s
-        self._overhead = problem.calibration.overhead_s if problem.calibration else 0.0
+        self._overhead = problem.overhead_s
         self._charged: set[int] = set()
         self.updates = Updates(problem, cells)
         self._actors = [i for i, c in enumerate(columns) if "actor_training" in c.draft.tasks]

@@ -70,8 +70,7 @@ class Lattice:
 
     def iteration(self, seconds: Floats) -> Floats:
         """Seconds of an iteration from ``[..., 4]`` seconds of its phases, without a weight update."""
-        overhead = self._problem.calibration.overhead_s if self._problem.calibration else 0.0
-        return np.maximum(combine(self._problem, [seconds[..., p] for p in range(PHASES)]), seconds[..., PHASES] + overhead)
+        return np.maximum(combine(self._problem, [seconds[..., p] for p in range(PHASES)]), seconds[..., PHASES] + self._problem.overhead_s)
 
     def table(self, tasks: int) -> Floats:
         """Least seconds of a set of tasks by devices, ``[n_0 + 1, n_1 + 1, …, 4]``."""

@@ -129,7 +129,7 @@ def random_problem(random: Random) -> Problem:
         for c in sorted({d.device_class for d in topology.devices})
         for t in rows
     ]
-    calibration = Calibration(factors=factors, overhead_s=random.uniform(0, 1), runs=1) if random.random() < 0.5 else None
+    calibration = Calibration(factors=factors, overhead_s=random.uniform(0, 1), overhead_calls=random.choice([0, 5, 7]), runs=1) if random.random() < 0.5 else None
     problem = build_problem(job, topology, calibration)
     rollout = problem.engine.rollout.model_copy(
         update={

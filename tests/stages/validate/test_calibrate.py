@@ -112,6 +112,14 @@ def test_the_overhead_is_the_mean_over_runs() -> None:
     assert fitted.calibration is not None and fitted.calibration.overhead_s == pytest.approx(1.5)
 
 
+def test_the_overhead_grows_with_the_calls_of_an_iteration() -> None:
+    """This job has three tasks, so five calls; what seven calls took before counts for five of them."""
+    fitted = _fit(CALIBRATED, USED.model_copy(update={"overhead_s": 2.8, "overhead_calls": 7}))  # of two runs; this one has 0.5
+    assert fitted.calibration is not None and fitted.calibration.overhead_s == pytest.approx((2 * 2.0 + 0.5) / 3)
+    assert fitted.calibration.overhead(tasks=3) == fitted.calibration.overhead_s
+    assert fitted.calibration.overhead(tasks=5) == pytest.approx(7 / 5 * fitted.calibration.overhead_s)
+
+
 def test_one_counted_iteration_fits_nothing() -> None:
     fitted = _fit(iterations=ITERATIONS[:2])
     assert fitted.calibration is None

@@ -55,7 +55,9 @@ def price(problem: Problem, groups: Sequence[Mapping[str, Layout]]) -> PlanPrice
     rest = max(g.seconds(*INFERENCE) for g in priced) + max(g.seconds(*TRAINING) for g in priced)
     layouts = {name: layout for group in groups for name, layout in group.items()}
     update = weight_update_s(problem, fleet, actor=layouts["actor_training"], rollout=layouts["rollout"])
-    overhead = problem.calibration.overhead_s if problem.calibration else 0.0
+    learned, overhead = problem.calibration, 0.0
+    if learned:  # every call takes the driver alike: the tasks, old log-probabilities, the weight update
+        overhead = learned.overhead_s * ((len(problem.tasks) + 2) / learned.overhead_calls if learned.overhead_calls else 1)
     alone = max(rollout, rest) if problem.job.mode == "async" else rollout + rest
     return PlanPrice(
         groups=priced,
