@@ -30,6 +30,7 @@ AGREEMENT = 1e-6
 JUDGE_S = 30.0
 """Seconds for the integer programme to say the same as branch and bound."""
 
+NOTHING_BETTER = ", nothing as good as the first plan"
 ALL_PLANS = "all plans: every grouping, device choice, order of devices, degree and micro-batch size of the search space"
 IN_MACHINE_ORDER = (
     "plans whose groups take their devices machine by machine (every order of machines, or the rotations of one for many), "
@@ -66,12 +67,12 @@ def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = (), branch
         arms = [*arms, _arm(f"branch and bound: {outcome.rounds:,} nodes {size}", outcome, catalogue.evaluations)]
         if evaluator.best:
             cutoff = evaluator.best.iteration_s * ABOVE_INCUMBENT
-    if outcome is None or (outcome.finished and outcome.chosen is not None):
+    if outcome is None or outcome.finished:
         known = outcome
         outcome, used = _programme(evaluator, catalogue, cells, cutoff, left, tick, JUDGE_S if known else None)
         arms = [*arms, _arm(f"integer programme: {used:,} {size}, {outcome.rounds} rounds", outcome, 0 if known else catalogue.evaluations)]
         if known is not None:
-            if outcome.finished and abs(outcome.objective_s - known.objective_s) > AGREEMENT * known.objective_s:
+            if outcome.finished and not _agree(outcome, known):
                 raise AssertionError(f"branch and bound says {known.objective_s} s, the integer programme {outcome.objective_s}")
             outcome = known
     best = evaluator.best.iteration_s if evaluator.best else None
@@ -82,10 +83,18 @@ def exact(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = (), branch
     return SearchReport(arms=arms, operators=report.operators, proof=proof)
 
 
+def _agree(one: Outcome, other: Outcome) -> bool:
+    """Whether both found the same value, or both that nothing is as good as the plan they started from."""
+    if one.chosen is None or other.chosen is None:
+        return one.chosen is other.chosen
+    return abs(one.objective_s - other.objective_s) <= AGREEMENT * other.objective_s
+
+
 def _arm(name: str, outcome: Outcome, evaluations: int) -> Arm:
-    """What a method came to; it says so where it was not finished."""
+    """What a method came to; it says so where it was not finished, and where the first plan, free of its scope, is better than all of it."""
     best = outcome.objective_s if outcome.chosen is not None else None
-    return Arm(name=name + ("" if outcome.finished else ", not finished"), evaluations=evaluations, best_s=best, rounds=outcome.rounds)
+    came_to = ", not finished" if not outcome.finished else NOTHING_BETTER if best is None else ""
+    return Arm(name=name + came_to, evaluations=evaluations, best_s=best, rounds=outcome.rounds)
 
 
 def _programme(
