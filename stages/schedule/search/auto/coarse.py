@@ -7,7 +7,8 @@ priced, until the best deals hold nothing but priced groups or the budget is spe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import product
 
@@ -79,8 +80,8 @@ def deals_of(problem: Problem, blocks: int, alike: Ints) -> list[Deals]:
 class Coarse:
     """The table of groups on sets of blocks: bounds, and prices where they are known."""
 
-    def __init__(self, problem: Problem, tables: Tables, rules: Rules, bench: Bench) -> None:
-        self.problem, self.tables, self.rules, self.bench = problem, tables, rules, bench
+    def __init__(self, problem: Problem, tables: Tables, rules: Rules, benches: Sequence[Bench]) -> None:
+        self.problem, self.tables, self.rules, self.benches = problem, tables, rules, benches
         parts = len(rules.admits).bit_length() - 1
         most = max(2, min(MOST_BLOCKS, int(np.log(MOST_DEALS) / np.log(max(2, parts)))))
         self.blocks = blocks_of(problem, most)
@@ -143,8 +144,11 @@ class Coarse:
             found.append(np.where(short > 0, 2 * UNUSABLE_S * (1 + short) + np.minimum(alone, UNUSABLE_S), alone))
         return found
 
-    def refine(self, going: Callable[[], bool]) -> None:
-        """Price the groups of every grouping's most promising deals while ``going``: first its best, then its best two, four …"""
+    def refine(self, pool: Executor, going: Callable[[], bool]) -> None:
+        """Price the groups of every grouping's most promising deals while ``going``: first its best, then its best two, four …
+
+        As many are priced side by side as there are benches.
+        """
         each = 1
         while going() and each <= MOST_EACH:
             missing: dict[tuple[int, int], None] = {}
@@ -158,11 +162,13 @@ class Coarse:
                     dict.fromkeys((m, int(s)) for m, s in zip(deals.masks, deals.subsets[at], strict=True) if not self.known[m, s])
                 )
             each *= 1 if missing else 2
-            for mask, subset in missing:
-                if not self.known[mask, subset]:
-                    self._learn(mask, subset)
-                    if not going():
-                        return
+            fresh = list({(mask, self._content(subset)): (mask, subset) for mask, subset in missing}.values())
+            for first in range(0, len(fresh), len(self.benches)):
+                now = fresh[first : first + len(self.benches)]
+                for at, found in zip(now, pool.map(self._price, self.benches, *zip(*now, strict=True)), strict=True):
+                    self._learn(*at, *found)
+                if not going():
+                    return
 
     def _best(self, each: int, *, known: bool) -> list[tuple[float, int, int]]:
         """(cost, grouping, deal) of the ``each`` cheapest of every grouping, those of one rank together; ``known``: all groups priced."""
@@ -177,22 +183,24 @@ class Coarse:
                     found[rank].append((float(cost[at]), where, int(at)))
         return [deal for rank in found for deal in sorted(rank)]
 
-    def _load(self, group: int, mask: int, subset: int) -> None:
-        """A set of blocks as the devices of a group."""
+    def _load(self, bench: Bench, mask: int, subset: int) -> None:
+        """A set of blocks as the devices of a bench's group 0."""
         devices = [d for x, b in enumerate(self.blocks) if subset >> x & 1 for d in b]
         order = self.rules.devices[2 + (self.spans[subset] == 1)]
         inside = np.isin(order, devices) & self.rules.admits[mask][order]
         mine = order[inside]
-        self.bench.state.meta[group, :HOLDER] = 0
-        self.bench.state.meta[group, SIZE] = len(mine)
-        self.bench.state.order[group, : len(mine)] = mine
+        bench.state.meta[0, :HOLDER] = 0
+        bench.state.meta[0, SIZE] = len(mine)
+        bench.state.order[0, : len(mine)] = mine
 
-    def _learn(self, mask: int, subset: int) -> None:
-        self._load(0, mask, subset)
-        work(self.tables, self.rules, self.bench, mask, 0)
-        phases, short = self.bench.ledger.groups[0, :3].copy(), float(self.bench.ledger.groups[0, OVERFLOW])
-        if not phases.any() or self.bench.state.meta[0, SIZE] == 0:
-            short = 10.0
+    def _price(self, bench: Bench, mask: int, subset: int) -> tuple[Floats, float]:
+        """Seconds of the phases of the best cut, and what it lacks of memory (10: it cannot be cut)."""
+        self._load(bench, mask, subset)
+        work(self.tables, self.rules, bench, mask, 0)
+        phases = bench.ledger.groups[0, :3].copy()
+        return phases, float(bench.ledger.groups[0, OVERFLOW]) if phases.any() and bench.state.meta[0, SIZE] else 10.0
+
+    def _learn(self, mask: int, subset: int, phases: Floats, short: float) -> None:
         for twin in self.twins[self._content(subset)]:
             self.known[mask, twin], self.price[mask, twin], self.short[mask, twin] = True, phases, short
         if short <= 0:
@@ -209,10 +217,11 @@ class Coarse:
         """The best priced deal of every grouping as a plan, best first; then the second of every grouping."""
         drafts = []
         for _, where, at in self._best(most, known=True)[:most]:
-            deals, state = self.deals[where], self.bench.state
+            deals, bench = self.deals[where], self.benches[0]
+            state = bench.state
             for g, (mask, subset) in reversed(list(enumerate(zip(deals.masks, deals.subsets[at].tolist(), strict=True)))):
-                self._load(0, mask, subset)
-                work(self.tables, self.rules, self.bench, mask, 0)
+                self._load(bench, mask, subset)
+                work(self.tables, self.rules, bench, mask, 0)
                 state.meta[g, :HOLDER], state.order[g] = state.meta[0, :HOLDER].copy(), state.order[0].copy()
             for b in range(len(state.meta) - 1):
                 state.meta[b, HOLDER] = next(g for g, mask in enumerate(deals.masks) if mask >> b & 1)

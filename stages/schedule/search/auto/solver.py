@@ -32,6 +32,10 @@ from stages.schedule.search.space import groupings, size_vectors
 COARSE_FRACTION = 0.45
 """Share of the budget for finding the starts."""
 LEAVES = 6
+LEAST_CHAINS = 2
+"""Searches side by side to the end; under a budget of seconds, as many as there are cores."""
+TOGETHER = 4
+"""Coarse groups priced between two looks at the budget."""
 MEMORY = 30
 """Evaluations for each plan that late acceptance remembers."""
 LEAST_SHARE = 500
@@ -75,7 +79,7 @@ def auto(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = ()) -> Sear
     most = max(1, min(LEAVES, len(starts), int(evaluator.left() / LEAST_SHARE)))
     leaves = [Leaf(_name(d), build_bench(problem, seed=seed * 1009 + i, state=state_of(problem, d))) for i, d in enumerate(starts[:most])]
     if leaves and evaluator.left() > 0:
-        _halving(evaluator, tables, rules, leaves)
+        _halving(evaluator, tables, rules, leaves, seed)
     arms = [Arm(name=f.name, evaluations=int(f.spent), best_s=f.cost if f.cost < 1e11 else None, rounds=f.rounds) for f in leaves]
     return SearchReport(arms=arms, operators=_operators(leaves))
 
@@ -129,7 +133,8 @@ def _starts(evaluator: Evaluator, tables: Tables, rules: Rules, warm: Sequence[D
 
 def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
     """The best deals of whole blocks, found within their share of the budget."""
-    bench = build_bench(evaluator.problem, seed=0)
+    cores, in_seconds = len(os.sched_getaffinity(0)), evaluator.budget.seconds is not None
+    benches = [build_bench(evaluator.problem, seed=0) for _ in range(max(TOGETHER, cores) if in_seconds else TOGETHER)]
     fraction = 1.0 if "local-search" in evaluator.without else COARSE_FRACTION
     until = _until(evaluator, fraction)
     least = evaluator.left() * (1 - fraction)
@@ -137,13 +142,14 @@ def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
 
     def going() -> bool:
         nonlocal counted
-        evaluator.evaluations += int(bench.sums[PRICED]) - counted
-        counted = int(bench.sums[PRICED])
+        evaluator.evaluations += int(sum(b.sums[PRICED] for b in benches)) - counted
+        counted = int(sum(b.sums[PRICED] for b in benches))
         evaluator.report()
         return evaluator.left() > least if until is None else evaluator.seconds < until
 
-    coarse = Coarse(evaluator.problem, tables, rules, bench)
-    coarse.refine(going)
+    coarse = Coarse(evaluator.problem, tables, rules, benches)
+    with ThreadPoolExecutor(cores) as pool:
+        coarse.refine(pool, going)
     drafts = coarse.starts(max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
     going()
     return drafts
@@ -188,19 +194,26 @@ def _name(draft: Draft) -> str:
     return " | ".join(f"{'+'.join(g.tasks)}:{len(g.devices)}" for g in draft.groups)
 
 
-def _halving(evaluator: Evaluator, tables: Tables, rules: Rules, leaves: list[Leaf]) -> None:
-    """Rounds of local search; after each the better half goes on from its best plans, twice as long."""
-    alive, cores = list(leaves), len(os.sched_getaffinity(0))
-    rounds = 1 if "halving" in evaluator.without else ceil(log2(len(leaves))) + 1
-    pace = FIRST_PACE * 64 / max(64, evaluator.problem.fleet.size)
+def _halving(evaluator: Evaluator, tables: Tables, rules: Rules, leaves: list[Leaf], seed: int) -> None:
+    """Rounds of local search; after each the better half goes on from its best plans, twice as long.
+
+    Where that is fewer than run side by side, the same plans are also searched from with other luck; these searches join ``leaves``.
+    """
+    problem, cores, alive = evaluator.problem, len(os.sched_getaffinity(0)), list(leaves)
+    rounds = 1 if "halving" in evaluator.without else max(1, ceil(log2(len(leaves))))
+    least = LEAST_CHAINS if evaluator.budget.seconds is None else max(LEAST_CHAINS, cores)
+    pace = FIRST_PACE * 64 / max(64, problem.fleet.size)
     with ThreadPoolExecutor(cores) as pool:
         for turn in range(rounds):
+            twins = [_twin(problem, alive[i % len(alive)], seed * 1009 + len(leaves) + i) for i in range(least - len(alive))]
+            leaves += twins
+            alive += twins
             until = _until(evaluator, 1 / (rounds - turn))
             share = evaluator.left() / (rounds - turn) / len(alive)
             if until is not None:
                 share = (until - evaluator.seconds) * pace * min(1.0, cores / len(alive))
             for leaf in alive:
-                _begin(evaluator.problem, leaf, share, again=turn > 0)
+                _begin(problem, leaf, share, again=leaf.rounds > 0)
             goals, most = [leaf.spent + share for leaf in alive], max(100, int(SLICE_S * pace))
             while True:
                 began, before = evaluator.seconds, sum(leaf.spent for leaf in alive)
@@ -223,6 +236,13 @@ def _halving(evaluator: Evaluator, tables: Tables, rules: Rules, leaves: list[Le
                 if over:
                     break
             alive = sorted(alive, key=lambda leaf: leaf.cost)[: ceil(len(alive) / 2)]
+
+
+def _twin(problem: Problem, leaf: Leaf, seed: int) -> Leaf:
+    """A search from the same plan with other luck."""
+    state = copied(leaf.bench.best)
+    leave_idle(problem, state)
+    return Leaf(leaf.name, build_bench(problem, seed=seed, state=state))
 
 
 def _begin(problem: Problem, leaf: Leaf, share: float, *, again: bool) -> None:
