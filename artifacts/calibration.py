@@ -8,7 +8,6 @@ from pydantic import Field
 
 from artifacts.base import Document, Strict
 
-
 CALLS_BESIDE = 2
 """Old log-probabilities and weight update: calls of an iteration that are no task of a plan."""
 

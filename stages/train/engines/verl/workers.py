@@ -62,8 +62,8 @@ def _local_mini_batches(data: Any, *, replicas: int) -> None:
 
 
 def _local_micro_batches(data: Any, sequences: int) -> None:
-    """As many as the plan says. A worker that is no actor's takes micro-batches by their tokens unless told: verl passes its switch on to the
-    actor and the reference alone."""
+    """As many as the plan says. A worker that is no actor's takes micro-batches by their tokens unless told: verl passes its switch on only
+    to the actor and the reference."""
     tu.assign_non_tensor(data, micro_batch_size_per_gpu=-(-sequences // tu.pop(data, key=PIECES)), use_dynamic_bsz=False)
 
 
