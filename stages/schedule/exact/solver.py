@@ -91,7 +91,7 @@ def _agree(one: Outcome, other: Outcome) -> bool:
 
 
 def _arm(name: str, outcome: Outcome, evaluations: int) -> Arm:
-    """What a method came to; it says so where it was not finished, and where the first plan, free of the scope, is better than all in it."""
+    """What a method came to; says where it was not finished, and where the first plan, free of the scope, is better than all in it."""
     best = outcome.objective_s if outcome.chosen is not None else None
     came_to = ", not finished" if not outcome.finished else NOTHING_BETTER if best is None else ""
     return Arm(name=name + came_to, evaluations=evaluations, best_s=best, rounds=outcome.rounds)
