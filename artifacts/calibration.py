@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import ClassVar
 
 from pydantic import Field
@@ -43,10 +45,15 @@ class Calibration(Document):
         """Seconds beside the tasks of an iteration of a job with that many: each call takes the driver alike."""
         return self.overhead_s * (calls_of(tasks) / self.overhead_calls if self.overhead_calls else 1.0)
 
-    def factor(self, *, task: str, device_class: str) -> float:
-        """The factor for a task on a class; 1 where nothing was learned."""
+    def factor(self, *, task: str, device_class: str, alike: Collection[str] = ()) -> float:
+        """The factor for a task on a class. Where it was not seen there, the mean (of logarithms, by evidence) of what it showed on the classes
+        ``alike``: else a class nobody ever measured would look fast beside those that were found to be slower than thought. 1 where there are none.
+        """
         known = self.known(task=task, device_class=device_class)
-        return known.factor if known else 1.0
+        if known:
+            return known.factor
+        seen = [f for f in self.factors if f.task == task and f.device_class in alike and f.evidence > 0]
+        return math.exp(sum(f.evidence * math.log(f.factor) for f in seen) / sum(f.evidence for f in seen)) if seen else 1.0
 
     def known(self, *, task: str, device_class: str) -> Factor | None:
         """What was learned of a task on a class."""

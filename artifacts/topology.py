@@ -151,6 +151,11 @@ class Topology(Document):
             "basis": self.basis,
         })
 
+    def classes_alike(self, device_class: str) -> set[str]:
+        """Device classes of the same vendor."""
+        vendors = {d.vendor for d in self.devices if d.device_class == device_class}
+        return {d.device_class for d in self.devices if d.vendor in vendors}
+
     def identity(self) -> str:
         return self.fingerprint
 

@@ -83,11 +83,15 @@ class Problem:
         """Calibration factor of every device for a task, ``[D]``: measured over predicted time; 1 where nothing was learned."""
         found = self._factors.get(task)
         if found is None:
-            by_class = np.array(
-                [self.calibration.factor(task=task, device_class=c) if self.calibration else 1.0 for c in self.fleet.classes]
-            )
-            found = self._factors[task] = by_class[self.fleet.device_class]
+            found = self._factors[task] = self.class_factors(task)[self.fleet.device_class]
         return found
+
+    def class_factors(self, task: str) -> Floats:
+        """The same of every device class, ``[C]``; of one that was not seen, what the fleet's others of its vendor showed."""
+        if self.calibration is None:
+            return np.ones(len(self.fleet.classes))
+        alike = self.topology.classes_alike
+        return np.array([self.calibration.factor(task=task, device_class=c, alike=alike(c)) for c in self.fleet.classes])
 
     @property
     def overhead_s(self) -> float:

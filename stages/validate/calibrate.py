@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from artifacts.calibration import Calibration, Factor, calls_of
 from artifacts.job import ROLE_OF_TASK
 from artifacts.prediction import Prediction
+from artifacts.topology import Topology
 from artifacts.validation import Row
 from stages.validate.errors import OTHER, Comparison
 
@@ -27,12 +28,20 @@ class Fit:
     notes: list[str] = field(default_factory=list)
 
 
-def fit(comparison: Comparison, prediction: Prediction, used: Calibration | None, *, used_names: tuple[str, ...], max_factor: float) -> Fit:
+def fit(
+    comparison: Comparison,
+    prediction: Prediction,
+    used: Calibration | None,
+    *,
+    topology: Topology,
+    used_names: tuple[str, ...],
+    max_factor: float,
+) -> Fit:
     """Factors that bring the prediction to the measured medians, as far as all runs so far agree.
 
     A run whose prediction was made with factor f₀ and is off by the ratio r = measured / predicted says f₀·r. The new factor is the mean
     of what the runs say, of their logarithms, each by its evidence (inverse variance: the scatter within the run and between runs),
-    together with a prior at 1; so the first run moves a factor nearly to what it says, one of few, scattered iterations less far.
+    together with a prior at 1 (on a class not seen before, at what its like showed); so the first run moves a factor nearly to what it says, one of few, scattered iterations less far.
     A task on several classes gives each of them the same r: the log cannot tell them apart. What this run did not see keeps what was
     learned before.
 
@@ -57,7 +66,10 @@ def fit(comparison: Comparison, prediction: Prediction, used: Calibration | None
             notes.append(why_not)
             continue
         for name in comparison.classes[row.task]:
-            factors[row.task, name] = _factor(row, name, len(comparison.classes[row.task]) > 1, before, max_factor, notes)
+            known = before.known(task=row.task, device_class=name) if before else None
+            predicted_with = before.factor(task=row.task, device_class=name, alike=topology.classes_alike(name)) if before else 1.0
+            shared_row = len(comparison.classes[row.task]) > 1
+            factors[row.task, name] = _factor(row, name, shared_row, known, predicted_with, max_factor, notes)
     if not factors:
         return Fit(None, [*notes, "no calibration fitted"])
     carried = [f for f in (before.factors if before else []) if (f.task, f.device_class) not in factors]
@@ -86,13 +98,13 @@ def _refusal(row: Row, comparison: Comparison) -> str:
     return ""
 
 
-def _factor(row: Row, device_class: str, shared: bool, before: Calibration | None, max_factor: float, notes: list[str]) -> Factor:
-    known = before.known(task=row.task, device_class=device_class) if before else None
-    earlier = known.factor if known else 1.0
+def _factor(
+    row: Row, device_class: str, shared: bool, known: Factor | None, predicted_with: float, max_factor: float, notes: list[str]
+) -> Factor:
     scatter = SHARED_SCATTER if shared else SCATTER
     evidence = 1.0 / (scatter**2 + row.measured_spread**2 / row.iterations)
     held = PRIOR + (known.evidence if known else 0.0)
-    exact = earlier * (row.measured_s / row.predicted_s) ** (evidence / (held + evidence))
+    exact = predicted_with * (row.measured_s / row.predicted_s) ** (evidence / (held + evidence))
     value = min(max(exact, 1 / max_factor), max_factor)
     if value != exact:
         notes.append(

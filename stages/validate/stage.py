@@ -49,7 +49,9 @@ def run(context: StageContext) -> dict[str, Any]:
     if throughput.header.simulated:
         fitted = Fit(calibration=None, notes=["played by the simulator, not measured: nothing is learned from it"])
     else:
-        fitted = fit(comparison, prediction, used, used_names=_names(context), max_factor=parameters.max_factor)
+        fitted = fit(
+            comparison, prediction, used, topology=topology, used_names=_names(context), max_factor=parameters.max_factor
+        )
     result = validation(
         comparison,
         plan,

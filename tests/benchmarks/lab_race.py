@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--keep-profile", action="store_true", help="plan on the latest profile of this lab, and with what was learned on it")
     arguments = parser.parse_args()
     if not arguments.keep_profile:
+        shutil.rmtree(_STORE, ignore_errors=True)  # what an earlier race learned, perhaps beside other programs, counts for nothing here
         _hetrl("--until", "profile", "--cluster", "lab", "--job", arguments.job)
         _hetrl("--from", "schedule", "--until", "validate", "--cluster", "lab", "--job", arguments.job, "--set", "iterations=4")
     print(table([race(solver, arguments) for solver in SOLVERS]))

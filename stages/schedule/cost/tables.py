@@ -89,7 +89,7 @@ def build_tables(problem: Problem) -> Tables:
         box=records(MACHINE, memory=fleet.host_memory_bytes, sends=_port(fleet, axis=1), receives=_port(fleet, axis=0)),
         points=points,
         curve=curve,
-        factor=_factors(problem, [*names, ACTOR_LOG_PROB, WEIGHT_UPDATE]),
+        factor=np.array([problem.class_factors(row) for row in [*names, ACTOR_LOG_PROB, WEIGHT_UPDATE]]),
         task=_tasks(problem, hidden),
         node=_nodes(problem.job.response_tokens),
         job=_job(problem, names),
@@ -218,11 +218,6 @@ def _follows(problem: Problem) -> list[int]:
 def _wide(model: ModelSpec) -> float:
     q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
     return q + 2.0 * kv + 3.0 * model.intermediate
-
-
-def _factors(problem: Problem, rows: Sequence[str]) -> Floats:
-    calibration = problem.calibration
-    return np.array([[calibration.factor(task=r, device_class=c) if calibration else 1.0 for c in problem.fleet.classes] for r in rows])
 
 
 def _curves(curves: Sequence[Curve], hidden: Sequence[int]) -> tuple[Ints, Records]:

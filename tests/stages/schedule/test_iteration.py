@@ -56,6 +56,20 @@ def test_calibration_of_every_term_scales_the_iteration_and_adds_the_overhead() 
     assert learned.iteration_s == pytest.approx(3 * plain.iteration_s + 1.5)
 
 
+def test_a_class_nobody_measured_is_taken_for_as_slow_as_its_like() -> None:
+    """Seen on the fast class alone, three times as long: the slow class gets the same. GPUs say nothing of CPUs."""
+    names = ["rollout", "reference_inference", "critic_inference", "actor_training", "critic_training", "actor_log_prob", "weight_update"]
+    _, plain = ppo()
+    _, learned = ppo(Calibration(factors=[Factor(device_class="cpu", task=t, factor=3.0, observations=1) for t in names], runs=1))
+    assert learned.iteration_s == pytest.approx(3 * plain.iteration_s)
+    _, other = ppo(Calibration(factors=[Factor(device_class="gpu", task=t, factor=3.0, observations=1) for t in names], runs=1))
+    assert other.iteration_s == plain.iteration_s
+    mixed = Calibration(factors=[Factor(device_class=c, task="rollout", factor=f, observations=1, evidence=e)
+                                 for c, f, e in (("a", 2.0, 100.0), ("b", 16.0, 50.0))], runs=2)
+    assert mixed.factor(task="rollout", device_class="c", alike={"a", "b", "c"}) == pytest.approx(4.0)
+    assert mixed.factor(task="rollout", device_class="b", alike={"a", "b", "c"}) == 16.0
+
+
 def update_s(problem: Problem, *, actor: Layout, rollout: Layout) -> float:
     """The kernel's seconds of one weight update, the two in groups of their own."""
     return compose(problem, [group_price(problem, actor_training=actor), group_price(problem, rollout=rollout)]).weight_update_s
