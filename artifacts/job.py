@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -194,10 +195,20 @@ class Job(Document):
 def load_job(path: str, overrides: list[str] | None = None) -> Job:
     """A job from the user's YAML. Model names are looked up in the catalog; ``a.b=c`` overrides change single fields.
 
+    Folders and files that it names, and that are there, are named in full: stages run in folders of their own.
+
     Raises:
         InputError: the file cannot be read, is not YAML, or is not a job; the message says where and what to do.
     """
-    return parse_job(read_text(path), where=str(path), overrides=overrides)
+    job = parse_job(read_text(path), where=str(path), overrides=overrides)
+    models = {role: model.model_copy(update={"hf_id": _in_full(model.hf_id)}) for role, model in job.models.items()}
+    files = {name: _in_full(getattr(job.dataset, name)) for name in ("train_file", "validation_file")}
+    return job.model_copy(update={"models": models, "dataset": job.dataset.model_copy(update=files)})
+
+
+def _in_full(name: str) -> str:
+    path = Path(name).expanduser()
+    return str(path.absolute()) if name and path.exists() else name
 
 
 def parse_job(text: str, *, where: str, overrides: list[str] | None = None) -> Job:

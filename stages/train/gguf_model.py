@@ -34,11 +34,11 @@ def convert(file: Path, folder: Path) -> None:
     """
     if importlib.util.find_spec("gguf") is None:
         raise RunnerUnavailable("the package gguf is not installed", fix=INSTALL)
+    if folder.exists():
+        raise InputError(f"{folder} exists already", fix="name another folder, or use it as it is")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    if folder.exists():
-        raise InputError(f"{folder} exists already", fix="name another folder, or use it as it is")
     scratch = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.bfloat16)

@@ -30,6 +30,19 @@ def test_override_changes_one_field() -> None:
     assert (job.batch.prompts, job.mode, job.model("actor").layers, job.model("reference").layers) == (16, "async", 28, 28)
 
 
+def test_folders_and_files_are_named_in_full_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "small").mkdir(parents=True)
+    (tmp_path / "train.parquet").touch()
+    spec = load_job(str(TINY)).model("actor").model_dump()
+    set_model = f"models.actor={ {**spec, 'hf_id': 'models/small'} }"
+    job = load_job(str(TINY), [set_model, "dataset.kind=parquet", "dataset.train_file=./train.parquet", "models.reward=Qwen3-0.6B"])
+    assert job.model("actor").hf_id == str(tmp_path / "models" / "small") and job.dataset.train_file == str(tmp_path / "train.parquet")
+    assert job.dataset.validation_file == "" and job.model("reward").hf_id == "Qwen/Qwen3-0.6B"
+    assert load_job(str(TINY), ["models.actor=Qwen3-0.6B", "dataset.train_file=none"]).dataset.train_file == "none"
+
+
 @pytest.mark.parametrize(("overrides", "says"), [
     (["bath.prompts=8"], "bath: unknown key; known here: .*batch"),
     (["batch.promts=8"], "batch.promts: unknown key; known here: .*prompts"),

@@ -64,8 +64,9 @@ def train(settings: dict[str, Any], model: HFModelConfig) -> list[dict[str, floa
     return found if found and replica == 0 else None
 
 
-def score(settings: dict[str, Any], model: HFModelConfig) -> dict[str, float] | None:
-    """Scores of this rank's share by a reward model on Megatron-Core, by the number of the sequence; on the ranks that have them."""
+def score(settings: dict[str, Any], model: HFModelConfig) -> dict[str, Any] | None:
+    """Scores of this rank's share by a model with one number for a head, on Megatron-Core, by the number of the sequence, and that head; on
+    the ranks that have them."""
     model.model_type = "value_model"
     engine = _megatron(settings, model, forward_only=True)
     engine.initialize()
@@ -77,18 +78,24 @@ def score(settings: dict[str, Any], model: HFModelConfig) -> dict[str, float] | 
     if not engine.is_mp_src_rank_with_outputs():
         return None
     scores = at_the_end(output["model_output"]["values"], batch["responses"].offsets().diff())["rm_scores"]
-    return {str(start + row): float(own[-1]) for row, own in enumerate(scores.unbind()) if not own[:-1].any()}
+    from verl.utils.megatron_utils import unwrap_model
+
+    head = next(part for part in unwrap_model(engine.module) if part.post_process).output_layer.weight
+    return {"scores": {str(start + row): float(own[-1]) for row, own in enumerate(scores.unbind()) if not own[:-1].any()},
+            "head": head[0].tolist()}
 
 
-def score_alone(settings: dict[str, Any], model: HFModelConfig) -> dict[str, float]:
-    """The same by transformers' own reward model, in float32."""
+def score_alone(settings: dict[str, Any], model: HFModelConfig) -> dict[str, Any]:
+    """The same by transformers' own reward model, in float32. ``head``: instead of the one in its files."""
     from transformers import AutoModelForSequenceClassification
 
-    reward = AutoModelForSequenceClassification.from_pretrained(settings["model"], dtype=torch.float32).eval()
+    reward = AutoModelForSequenceClassification.from_pretrained(settings["model"], num_labels=1, dtype=torch.float32).eval()
     reward.config.pad_token_id = None  # tokens of the batch are random; none of them pads
     batch, _ = _batch(0, SEQUENCES, SEQUENCES, settings["vocab"])
     with torch.no_grad():
-        return {str(row): float(reward(input_ids=ids[None]).logits) for row, ids in enumerate(batch["input_ids"].unbind())}
+        if settings["head"]:
+            reward.score.weight.copy_(torch.tensor(settings["head"])[None])
+        return {"scores": {str(row): float(reward(input_ids=ids[None]).logits) for row, ids in enumerate(batch["input_ids"].unbind())}}
 
 
 CALLS = {"train": train, "score": score, "score alone": score_alone}

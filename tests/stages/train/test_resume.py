@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import psutil
 import pytest
 
+from artifacts.job import Job
+from artifacts.plan import Plan
 from artifacts.store import open_store
 from artifacts.throughput import Throughput
+from artifacts.topology import Topology
 from stages.train.checkpoints import STAGE
-from tests.stages.train.launch import LIMIT_S, SHORT, run, start
+from tests.stages.train.launch import LIMIT_S, NEEDS_VLLM, SHORT, run, start
 from tests.stages.train.requests import write_request
-from tests.stages.train.support import grpo_plan, job, ppo_plan, topology, with_reward
+from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, topology, with_reward
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S)]
+ASYNC = (*SHORT, "batch.mini_batch_prompts=4", "iterations=4", "checkpoint_every=2", "mode=async")
 
 
 def log_of(folder: Path) -> Throughput:
@@ -73,12 +78,25 @@ def test_a_lost_machine_ends_the_run_by_name_and_the_rerun_goes_on(tmp_path: Pat
     assert left == ["v1-0000002"], "one checkpoint is kept; the next run on this cluster removes it"
 
 
-def test_an_asynchronous_run_goes_on_with_what_it_was_sampling(tmp_path: Path) -> None:
-    """PPO whose rollout takes turns with the training (verl's ``colocate_async``), critic and reward model on machines of their own. A batch
-    is sampled ahead, so the checkpoint holds prompts whose answers are still to come."""
-    tiny = job("tiny-ppo", *SHORT, "batch.mini_batch_prompts=4", "iterations=4", "checkpoint_every=2", "mode=async", "reward=model")
+def colocated(fleet: Topology) -> tuple[Job, Plan]:
+    """PPO whose rollout takes turns with the training, critic and reward model on machines of their own."""
+    tiny = job("tiny-ppo", *ASYNC, "reward=model")
+    return tiny, with_reward(ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"]), ["m2-d0"])
+
+
+def separate(fleet: Topology) -> tuple[Job, Plan]:
+    """GRPO whose rollout goes on beside the training, on a machine of its own, also while the checkpoint is written."""
+    tiny = job("tiny-grpo", *ASYNC, "engine.rollout=vllm")
+    return tiny, rollout_apart(grpo_plan(tiny, fleet, ["m0-d0"]), ["m1-d0"])
+
+
+@pytest.mark.parametrize("planned", [colocated, pytest.param(separate, marks=NEEDS_VLLM)])
+def test_an_asynchronous_run_goes_on_with_what_it_was_sampling(planned: Callable[[Topology], tuple[Job, Plan]], tmp_path: Path) -> None:
+    """verl's ``colocate_async`` and ``separate_async``. A batch is sampled ahead, so the checkpoint holds prompts whose answers are still to
+    come."""
     fleet = topology(1, 1, 1)
-    request = write_request(tmp_path, tiny, fleet, with_reward(ppo_plan(tiny, fleet, ["m0-d0"], ["m1-d0"]), ["m2-d0"]))
+    tiny, plan = planned(fleet)
+    request = write_request(tmp_path, tiny, fleet, plan)
     process = start(request)
     try:
         output = after_iteration_3(process, tmp_path)
@@ -95,5 +113,7 @@ def test_an_asynchronous_run_goes_on_with_what_it_was_sampling(tmp_path: Path) -
     assert log.header.resumed_step == 2 and [line.step for line in log.iterations] == [1, 2, 3, 4]
     for line in log.iterations:
         assert line.sequences == 32 and line.staleness is not None and 0 <= line.staleness <= 1
-        assert line.by_task_s["reward_inference"] > 0 and "reward" not in line.by_task_s and line.reward_mean not in (None, 0.0)
-        assert [r.sequences for r in line.replicas["reward_inference"]] == [32] and "critic_training" in line.by_task_s
+        assert line.reward_mean is not None and ("rollout_wait" in line.by_task_s) == (planned is separate)
+        if tiny.reward == "model":
+            assert line.by_task_s["reward_inference"] > 0 and "reward" not in line.by_task_s and line.reward_mean != 0.0
+            assert [r.sequences for r in line.replicas["reward_inference"]] == [32] and "critic_training" in line.by_task_s

@@ -22,7 +22,7 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer  # no
 from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
 from verl.workers.engine.base import EngineRegistry  # noqa: E402
 
-from stages.train.engines.verl import uneven  # noqa: E402
+from stages.train.engines.verl import tied, uneven  # noqa: E402
 
 
 @EngineRegistry.register(model_type="language_model", backend="megatron", device="cpu")
@@ -42,6 +42,7 @@ def apply() -> None:
     _causal_masks()
     _nothing_for_later()
     uneven.apply()
+    tied.apply()
     _state_from_a_checkpoint()
 
 
@@ -65,8 +66,7 @@ def _local_layers() -> None:
 
 
 def _names_of_transformers_5() -> None:
-    """mbridge 0.15.1 predates transformers 5 (rope_theta moved) and Megatron-Core 0.16 (a model type is gone); of Llama's bridge it forgets
-    that embeddings may be tied."""
+    """mbridge 0.15.1 predates transformers 5 (rope_theta moved) and Megatron-Core 0.16 (a model type is gone)."""
     arguments = LLMBridge._get_gptmodel_args
 
     def with_rope(self: Any) -> Any:
@@ -79,7 +79,6 @@ def _names_of_transformers_5() -> None:
         return arguments(self)
 
     LLMBridge._get_gptmodel_args = LLaMABridge._get_gptmodel_args = with_rope
-    LLaMABridge._adjust_mapping_for_shared_weights = Qwen2Bridge._adjust_mapping_for_shared_weights
     if not hasattr(bridge_util.ModelType, "encoder_and_decoder"):
         type.__setattr__(bridge_util.ModelType, "encoder_and_decoder", "encoder_and_decoder")
 

@@ -33,6 +33,7 @@ for _name, _adapter, _replica in (
 
 def load_megatron() -> None:
     """What a training worker needs of Megatron besides."""
-    from stages.train.engines.verl import uneven
+    from stages.train.engines.verl import tied, uneven
 
     uneven.apply()
+    tied.apply()
