@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import ClassVar
 
 from pydantic import Field
 
 from artifacts.base import Bytes, Document, Name, Seconds, Strict
-from artifacts.job import ROLE_OF_TASK, TRAINING_TASKS, Job, TaskName
-from artifacts.model_spec import ModelSpec, adam_state_bytes_per_param
+from artifacts.holdings import bytes_per_param, pieces, shard_slice, task_tasklets_moved
+from artifacts.job import ROLE_OF_TASK, Job, TaskName
 from artifacts.plan import Plan, Strategy
 from artifacts.topology import Topology
 
@@ -41,6 +40,7 @@ class TaskMove(Strict):
     left: list[Name] = Field(default_factory=list, description="devices that give it up, or are gone")
     reranked: list[Name] = Field(default_factory=list, description="devices that keep the task as another replica, stage or shard")
     load_bytes: Bytes = Field(description="weights, and optimizer state where it is trained, that its devices do not hold yet")
+    tasklets_moved: int = Field(default=0, ge=0, description="of its ranks, those whose device did not hold that stage and shard before")
 
 
 class PlanDiff(Document):
@@ -53,6 +53,7 @@ class PlanDiff(Document):
     causes: list[str] = Field(default_factory=list, description="what changed in the cluster, or was found out about it")
     moves: list[TaskMove] = Field(default_factory=list)
     regrouped: bool = Field(default=False, description="other tasks share devices than before")
+    tasklets: int = Field(default=0, ge=0, description="ranks of all tasks under the new plan; 0: not counted")
     gone: list[Name] = Field(default_factory=list, description="devices of the old plan that are not there any more")
     taken_up: list[Name] = Field(default_factory=list, description="devices that work under the new plan and did not before")
     released: list[Name] = Field(default_factory=list, description="devices that are there and work no more")
@@ -69,6 +70,10 @@ class PlanDiff(Document):
     @property
     def load_bytes(self) -> int:
         return sum(move.load_bytes for move in self.moves)
+
+    @property
+    def tasklets_moved(self) -> int:
+        return sum(move.tasklets_moved for move in self.moves)
 
     @property
     def gain(self) -> float | None:
@@ -102,7 +107,8 @@ def _move(job: Job, task: TaskName, old: Strategy, new: Strategy) -> TaskMove:
     was, now = set(old.ranks), set(new.ranks)
     places = {d: _place(old, i) for i, d in enumerate(old.ranks)}, {d: _place(new, i) for i, d in enumerate(new.ranks)}
     return TaskMove(task=task, before=Layout.of(old), after=Layout.of(new), joined=sorted(now - was), left=sorted(was - now),
-                    reranked=sorted(d for d in was & now if places[0][d] != places[1][d]), load_bytes=_load_bytes(job, task, old, new))
+                    reranked=sorted(d for d in was & now if places[0][d] != places[1][d]), load_bytes=load_bytes(job, task, old, new),
+                    tasklets_moved=task_tasklets_moved(task, old, new))
 
 
 def _place(s: Strategy, index: int) -> tuple[int, int, int]:
@@ -110,39 +116,18 @@ def _place(s: Strategy, index: int) -> tuple[int, int, int]:
     return index // (s.pp * s.tp), index // s.tp % s.pp, index % s.tp
 
 
-def _load_bytes(job: Job, task: TaskName, old: Strategy, new: Strategy) -> int:
-    """Shards as they are cut; an optimizer state that is spread over replicas is counted as held by each."""
+def load_bytes(job: Job, task: TaskName, old: Strategy, new: Strategy) -> int:
+    """Bytes of the task's weights and optimizer state that its devices do not hold yet; a device keeps only what it held for this task."""
     role = ROLE_OF_TASK[task]
     model, value_head = job.model(role), role in ("critic", "reward")
-    element = 4 if job.precision == "fp32" else 2
-    each = element + (adam_state_bytes_per_param(element) if task in TRAINING_TASKS else 0)
     nothing: tuple[set[str], float, float] = (set(), 0.0, 0.0)
-    held = {d: ({piece for piece, _ in _pieces(old, i, model, value_head)}, *_slice(old, i)) for i, d in enumerate(old.ranks)}
+    held = {d: ({piece for piece, _ in pieces(old.layers, i // old.tp % old.pp, model, value_head=value_head)},
+                *shard_slice(i % old.tp, old.tp)) for i, d in enumerate(old.ranks)}
     missing = 0.0
     for index, device in enumerate(new.ranks):
-        low, high = _slice(new, index)
-        pieces, begin, end = held.get(device, nothing)
+        low, high = shard_slice(index % new.tp, new.tp)
+        there, begin, end = held.get(device, nothing)
         common = max(0.0, min(high, end) - max(low, begin))
-        for piece, size in _pieces(new, index, model, value_head):
-            missing += size * (high - low - (common if piece in pieces else 0.0))
-    return round(missing * each)
-
-
-def _slice(s: Strategy, index: int) -> tuple[float, float]:
-    """The part of every weight that a shard holds, as an interval of [0, 1]."""
-    shard = index % s.tp
-    return shard / s.tp, (shard + 1) / s.tp
-
-
-def _pieces(s: Strategy, index: int, model: ModelSpec, value_head: bool) -> Iterator[tuple[str, int]]:
-    """(name, parameters before sharding) of what a rank's stage holds: its layers, and what stands at the ends."""
-    stage = index // s.tp % s.pp
-    start = sum(s.layers[:stage])
-    for layer in range(start, start + s.layers[stage]):
-        yield f"layer {layer}", model.layer_params()
-    first, last = stage == 0, stage == s.pp - 1
-    if first:
-        yield "embedding", model.stage_params(layers=0, first=True, last=False, value_head=value_head)
-    if last:
-        both = model.stage_params(layers=0, first=first, last=True, value_head=value_head)
-        yield "head", both - (model.stage_params(layers=0, first=True, last=False, value_head=value_head) if first else 0)
+        for piece, size in pieces(new.layers, index // new.tp % new.pp, model, value_head=value_head):
+            missing += size * (high - low - (common if piece in there else 0.0))
+    return round(missing * sum(bytes_per_param(job, task)))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from artifacts.base import Document, Seconds, Strict
+from artifacts.base import Bytes, Document, Seconds, Strict
 
 
 class Point(Strict):
@@ -51,6 +51,21 @@ class FrontPoint(Strict):
     chosen: bool = False
 
 
+class Moves(Strict):
+    """What the plan changes against the plan in force. A tasklet is a rank of a task: a stage and a shard of its model on a device."""
+
+    tasklets: int = Field(ge=0, description="of the new plan, over all tasks")
+    moved: int = Field(ge=0, description="of these, those whose device did not hold that stage and shard under the plan in force")
+    fetch_bytes: Bytes = Field(description="weights, and optimizer state of trained tasks, that devices do not hold yet")
+    moving_s: Seconds = Field(description="to fetch them over the links they come by")
+    stays_s: Seconds | None = Field(default=None, description="an iteration of the plan in force as it is, on this fleet; None: it cannot")
+    horizon_iterations: int | None = Field(
+        default=None, description="moving_s over this many iterations was part of the objective; None: moving was free"
+    )
+    fastest_s: Seconds | None = Field(default=None, description="an iteration of the fastest plan found, where moving was not free")
+    fastest_moved: int | None = Field(default=None, ge=0, description="tasklets that plan would move")
+
+
 class Search(Document):
     """Trajectory and accounting of a search."""
 
@@ -69,4 +84,5 @@ class Search(Document):
     proved_bound_s: Seconds | None = Field(default=None, description="no plan in the proof's scope is faster")
     proof_scope: str = Field(default="", description="which plans the proof is about: all, or those the solver's inner method makes")
     front: list[FrontPoint] = Field(default_factory=list, description="throughput against cost, fastest first; empty without prices")
+    moves: Moves | None = Field(default=None, description="against the plan in force; None: there is none to compare with")
     space: list[Level] = Field(default_factory=list, description="size of the search space, where asked for")

@@ -48,14 +48,19 @@ class Alone:
 @contextmanager
 def run_alone(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], *, runner: StageRunner, on_event: OnEvent,
               while_running: Callable[[Path], AbstractContextManager[None]] = lambda workdir: nullcontext(),
-              on_start: Callable[[str], None] = lambda run_id: None, folder: Path | None = None) -> Iterator[Alone]:
-    """Run a stage on documents by the name of their artifact. ``while_running`` is entered around the stage, with its work folder;
-    ``on_start`` is told the run's id, by which the runner can stop it; ``folder`` is where its store is for the time, else the usual place
-    for temporary files. Raises what the stage raised."""
+              on_start: Callable[[str], None] = lambda run_id: None, folder: Path | None = None,
+              context: dict[str, Any] | None = None) -> Iterator[Alone]:
+    """Run a stage on documents by the name of their artifact; ``context``: earlier ones to compare with.
+
+    ``while_running`` is entered around the stage, with its work folder; ``on_start`` is told the run's id, by which the runner can stop it;
+    ``folder`` is where its store is for the time, else the usual place for temporary files. Raises what the stage raised.
+    """
     with tempfile.TemporaryDirectory(prefix="hetrl-", dir=folder) as scratch:
         url = (Path(scratch) / "store").as_uri()
         store = open_store(url, pipeline="files")
-        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=put_given(store, inputs),
+        given = put_given(store, inputs)
+        earlier = {name: [ref] for name, ref in put_given(store, context or {}).items()}
+        request = StageRequest(stage=stage, store=url, pipeline="files", version="out", inputs=given, context=earlier,
                                parameters=parameters, run_id=Path(scratch).name, runner=runner.name, workdir=str(Path(scratch) / "work"))
         on_start(request.run_id)
         with while_running(Path(request.workdir)):

@@ -80,6 +80,7 @@ def hetrl(
     budget: str = "",
     topology: str = "",
     warm_start: bool = False,
+    prefer_stable: bool = False,
     review_minutes: ReviewMinutes = 0,
     on_silence: Answer = "adopt",
     reason: str = "",
@@ -100,6 +101,7 @@ def hetrl(
         budget: Budget of the search: seconds (10s, 2m) or plan evaluations (5000); empty: the stage's own.
         topology: Version of the topology to plan on (a run that starts at schedule); empty: the latest.
         warm_start: Start the search from the latest plans.
+        prefer_stable: Start from them, and move only what pays for itself within a hundred iterations.
         review_minutes: Pause so long before a plan that moves something is adopted, for a person to look at it; 0: do not wait.
         on_silence: What holds when nobody answered within the review window.
         reason: Why the plan is made again; shown with the plan diff.
@@ -108,7 +110,7 @@ def hetrl(
     starts_early = (only or from_stage) in ("profile", "schedule")
     request = RunRequest(job=(job or None) if starts_early else None, overrides=(f"engine.name={engine}",) if starts_early and job else (),
                          cluster=(cluster or None) if starts_early else None, store=store, runner=runner,
-                         budget=budget, topology=topology, warm=warm_start, only=only, force=force,
+                         budget=budget, topology=topology, warm=warm_start, prefer_stable=prefer_stable, only=only, force=force,
                          from_stage=None if only else from_stage, until_stage=None if only else until_stage)
     run_id = run_id_of(str(runtime.flow_run.id)) if runtime.flow_run.id else new_run_id()
     try:

@@ -38,6 +38,8 @@ class RunOptions:
     run_id: str = ""
     warm: bool = False
     """Whether a search starts from the latest plans. Not part of a version's key: it makes a search shorter, not another one."""
+    prefer_stable: bool = False
+    """Whether a new plan stays near the latest where moving does not pay. Not part of the key either: its plan is then in force."""
     workdir: Path = Path(".hetrl/work")
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -180,11 +182,12 @@ class Pipeline:
 
     def _launch(self, decision: Decision, on_event: OnEvent) -> Manifest:
         stage = decision.stage
-        offered = (*SPEC[stage].context, *(SPEC[stage].warm if self.options.warm else ()))
+        offered = (*SPEC[stage].context, *(SPEC[stage].warm if self.options.warm or self.options.prefer_stable else ()))
         context = {name: refs for name in offered if (refs := [m.ref for m in self._upstream.recent(MAKER[name], CONTEXT_VERSIONS)])}
+        asked = {"prefer_stable": True} if SPEC[stage].warm and self.options.prefer_stable else {}
         request = StageRequest(
             stage=stage, store=self.options.store_url, pipeline=self.options.pipeline, version=decision.version, inputs=decision.inputs,
-            context=context, parameters=self.stage_parameters(stage), run_id=self.options.run_id, runner=self.runner.name,
+            context=context, parameters=self.stage_parameters(stage) | asked, run_id=self.options.run_id, runner=self.runner.name,
             code_digest=self.runner.code_digest(stage), image_digest=self.runner.image_digest(stage),
             workdir=str((self.options.workdir / (self.options.run_id or "run") / stage).absolute()))
         self.runner.run(request, on_event=lambda event: on_event(stage, event), timeout_s=SPEC[stage].timeout_s)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from artifacts.base import digest
 from artifacts.calibration import Calibration
 from artifacts.errors import InfeasiblePlan
+from artifacts.holdings import tasklets
 from artifacts.invocation import StageRequest
 from artifacts.job import Job
 from artifacts.manifest import Manifest, Producer, VersionRef
@@ -76,7 +77,7 @@ def compare(pipeline: Pipeline, before: Manifest, *, reason: str = "") -> Replan
     diff = PlanDiff(
         before=str(before.ref), after=str(after.ref), causes=causes, moves=task_moves(job, old, new),
         regrouped=sorted(sorted(g.tasks) for g in old.groups) != sorted(sorted(g.tasks) for g in new.groups),
-        gone=gone, taken_up=sorted(now - was), released=sorted(was - now - set(gone)),
+        tasklets=len(tasklets(new)), gone=gone, taken_up=sorted(now - was), released=sorted(was - now - set(gone)),
         before_s=store.read(before.ref, Prediction).iteration_time_s, stays_s=stays_s, cannot_stay=cannot_stay,
         after_s=store.read(after.ref, Prediction).iteration_time_s,
         restart_s=measured_restart_s(store, topology.cluster.name))
@@ -91,7 +92,8 @@ def _keep(pipeline: Pipeline, before: Manifest, after: Manifest, diff: PlanDiff,
     writer.put_bytes("plan_diff.md", text.encode())
     now = datetime.now(UTC)
     summary = {"before": diff.before, "after": diff.after, "moves": [m.task for m in diff.moves], "gain": diff.gain,
-               "after_s": diff.after_s, "stays_s": diff.stays_s, "load_bytes": diff.load_bytes}
+               "after_s": diff.after_s, "stays_s": diff.stays_s, "load_bytes": diff.load_bytes,
+               "tasklets": diff.tasklets, "tasklets_moved": diff.tasklets_moved}
     manifest = writer.commit(inputs={"topology": after.inputs["topology"], "plan": after.ref}, context={"plan": [before.ref]},
                              summary=summary, producer=Producer(hetrl=hetrl_version(), code_digest="", started_at=now, finished_at=now,
                                                                 run_id=pipeline.options.run_id))

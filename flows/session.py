@@ -41,6 +41,7 @@ class RunRequest:
     budget: str = ""
     seed: int | None = None
     warm: bool = False
+    prefer_stable: bool = False
 
 
 def default_store() -> str:
@@ -74,8 +75,8 @@ def open_run(request: RunRequest, *, run_id: str) -> Pipeline:
     url = request.store or default_store()
     schedule = schedule_parameters(solver=request.solver, budget=request.budget, seed=request.seed)
     options = RunOptions(store_url=url, pipeline=request.pipeline, job=job, cluster=cluster, selection=selection, force=request.force,
-                         topology=request.topology, run_id=run_id, warm=request.warm, workdir=home() / "work",
-                         parameters={"schedule": schedule})
+                         topology=request.topology, run_id=run_id, warm=request.warm, prefer_stable=request.prefer_stable,
+                         workdir=home() / "work", parameters={"schedule": schedule})
     pipeline = Pipeline(open_store(url, pipeline=request.pipeline), make_runner(request.runner), options)
     pipeline.prepare()
     return pipeline

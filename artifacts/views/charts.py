@@ -106,6 +106,28 @@ def search_chart(search: Search, prediction: Prediction) -> Markup | None:
     )
 
 
+def front_chart(search: Search) -> Markup | None:
+    """Cost of a sample against throughput, the chosen plan marked; None with fewer than two plans on the front."""
+    points = sorted(search.front, key=lambda p: p.throughput_samples_per_s)
+    if len(points) < 2:
+        return None
+
+    def draw(axes: Axes) -> None:
+        xs, ys = [p.throughput_samples_per_s for p in points], [p.cost_per_sample for p in points]
+        axes.plot(xs, ys, "o-", color=PREDICTED, label="on the front")
+        for p in points:
+            kinds = clean(", ".join(f"{n} × {name}" for name, n in p.devices.items()), limit=60)
+            axes.annotate(kinds, (p.throughput_samples_per_s, p.cost_per_sample), xytext=(6, -3), textcoords="offset points", fontsize=8.5)
+            if p.chosen:
+                axes.plot([p.throughput_samples_per_s], [p.cost_per_sample], "o", color=MEASURED, markersize=9, label="chosen")
+        axes.margins(x=0.25, y=0.2)
+        axes.set_xlabel("throughput, samples/s")
+        axes.set_ylabel("cost of a sample")
+        axes.legend(loc="upper left")
+
+    return _draw("throughput against cost", [draw])
+
+
 def training_charts(throughput: Throughput, prediction: Prediction) -> Markup | None:
     """Reward, loss and seconds per iteration (with the predicted value); None when no iteration finished."""
     from matplotlib.ticker import MaxNLocator

@@ -10,7 +10,7 @@ from artifacts.prediction import Prediction
 from artifacts.search import Search
 from artifacts.throughput import Iteration, Throughput
 from artifacts.topology import Topology
-from artifacts.units import show_seconds
+from artifacts.units import show_bytes, show_seconds
 from artifacts.validation import Validation
 from artifacts.views.memory import fullest
 from artifacts.views.text import clean, number, percent, plural
@@ -38,6 +38,12 @@ def plan_figures(topology: Topology, plan: Plan, prediction: Prediction, search:
     if bound > 0:
         kind = "proved bound" if (prediction.proved_bound_s or 0.0) >= prediction.bound_s else "roofline"
         figures.append(Figure("Above the bound", percent(prediction.gap), f"{kind}: {show_seconds(bound)}"))
+    moves = search.moves if search else None
+    if moves is not None:
+        note = f"{show_bytes(moves.fetch_bytes)} to fetch" if moves.fetch_bytes else "nothing to fetch"
+        if moves.horizon_iterations is not None and moves.fastest_s is not None and moves.fastest_s < prediction.iteration_time_s:
+            note += f"; the fastest plan: {show_seconds(moves.fastest_s)}, {moves.fastest_moved} moved"
+        figures.append(Figure("Moved from the plan in force", f"{moves.moved:,} of {plural(moves.tasklets, 'tasklet')}", note))
     full = fullest(prediction)
     if full:
         figures.append(Figure("Fullest device", percent(full[1]), f"{full[0]}, of its memory"))

@@ -21,7 +21,8 @@ def plan_diff_markdown(diff: PlanDiff) -> str:
     parts += ["", "## What it costs", "", *(f"- {markdown(line)}" for line in cost_lines(diff)), ""]
     parts += ["## What moves", ""]
     if diff.moves:
-        parts += [*table_lines(Table(("Task", "Layout", "Taken up by", "Given up by", "To load"), [_moved(m) for m in diff.moves]))]
+        columns = ("Task", "Layout", "Taken up by", "Given up by", "Tasklets moved", "To load")
+        parts += [*table_lines(Table(columns, [_moved(m) for m in diff.moves]))]
     else:
         parts += ["Other tasks share devices than before." if diff.regrouped else "Nothing: every rank stays where it is."]
     for title, devices in (("Not there any more", diff.gone), ("Works now", diff.taken_up), ("Idle now", diff.released)):
@@ -44,8 +45,9 @@ def headline(diff: PlanDiff) -> str:
 def cost_lines(diff: PlanDiff) -> list[str]:
     if not diff.changes_anything:
         return ["Nothing."]
-    lines = [f"{plural(len(diff.moves), 'task')} on other devices or cut otherwise; {show_bytes(diff.load_bytes)} of weights and optimizer "
-             "state to load where they are not yet."]
+    of = f" ({diff.tasklets_moved:,} of {plural(diff.tasklets, 'tasklet')} moved)" if diff.tasklets else ""
+    lines = [f"{plural(len(diff.moves), 'task')} on other devices or cut otherwise{of}; {show_bytes(diff.load_bytes)} of weights and "
+             "optimizer state to load where they are not yet."]
     if diff.restart_s is None:
         lines.append("A restart from the last checkpoint; how long one takes has not been measured yet on this cluster.")
     else:
@@ -66,8 +68,10 @@ def _times(diff: PlanDiff) -> Table:
 
 def _moved(move: TaskMove) -> tuple[str, ...]:
     cut = _cut(move.before) if _cut(move.before) == _cut(move.after) else f"{_cut(move.before)} → {_cut(move.after)}"
+    ranks = move.after.dp * move.after.pp * move.after.tp
     joined = listing(move.joined) + (f"; {len(move.reranked)} stay as another rank" if move.reranked else "")
-    return task_title(move.task), cut, joined.removeprefix("; ") or "–", listing(move.left) or "–", show_bytes(move.load_bytes)
+    return (task_title(move.task), cut, joined.removeprefix("; ") or "–", listing(move.left) or "–",
+            f"{move.tasklets_moved:,} of {ranks:,}", show_bytes(move.load_bytes))
 
 
 def _cut(layout: Layout) -> str:

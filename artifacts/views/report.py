@@ -20,7 +20,7 @@ from artifacts.topology import Topology
 from artifacts.units import show_seconds
 from artifacts.validation import TrendPoint, Validation
 from artifacts.views import plan_tables, search_tables, sources
-from artifacts.views.charts import search_chart, training_charts, trend_chart
+from artifacts.views.charts import front_chart, search_chart, training_charts, trend_chart
 from artifacts.views.comparison import comparison_bars
 from artifacts.views.figures import plan_figures, run_figures
 from artifacts.views.memory import SHOW_EACH_UP_TO, memory_bars
@@ -122,6 +122,7 @@ def _plan_context(job: Job, topology: Topology, plan: Plan, prediction: Predicti
         "arms": search_tables.arm_table(search) if search else None,
         "arm_count": len(search.arms) if search else 0,
         "operators": search_tables.operator_table(search) if search else None,
+        "front_chart": front_chart(search) if search else None,
         "front": search_tables.front_table(search) if search and search.front else None,
         "space": search_tables.space_table(search) if search and search.space else None,
         "reasons": [clean(r, limit=600) for r in plan.reasons],

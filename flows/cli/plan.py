@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,13 @@ def schedule(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, job: Path = J
              without: list[str] = typer.Option([], "--without", help="Switch a part of the search off, to see what it is worth: halving, "
                                                "local-search, balancing or seeds. Repeatable."), overrides: list[str] = SET,
              explain: bool = typer.Option(False, "--explain", help="Show how large the search space is, level by level."),
+             warm: Path = typer.Option(None, "--warm", metavar="PLAN", help="The plan in force: where the search starts; it says "
+                                       "what moves."),
+             prefer_stable: bool = typer.Option(False, "--prefer-stable", help="With --warm: moving is in the objective."),
+             horizon: int = typer.Option(None, "--horizon", help="With --prefer-stable: iterations a move is spread over (100)."),
+             workers: str = typer.Option("local", "--workers", help="local: this machine's cores. ray: a search on every CPU of the Ray "
+                                         "cluster at RAY_ADDRESS, or of the one here."),
+             ray_workers: int = typer.Option(None, "--ray-workers", help="Searches on the Ray cluster. Default: one for each of its CPUs."),
              runner: str = RUNNER, as_json: bool = JSON) -> None:
     """Find the best plan for a job on a topology: plan, prediction, search, report. Ctrl-C ends the search with the best plan so far.
 
@@ -49,12 +57,17 @@ def schedule(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, job: Path = J
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} each set the search's budget", fix="give one of them")
     parameters = schedule_parameters(solver=solver, budget=budget, seed=seed) | {"stop_file": ENOUGH}
-    named = (("seconds", seconds), ("evaluations", evaluations), ("explain", explain), ("without", without))
-    parameters |= {name: value for name, value in named if value}
+    named = (("seconds", seconds), ("evaluations", evaluations), ("explain", explain), ("without", without),
+             ("prefer_stable", prefer_stable), ("horizon_iterations", horizon), ("ray_workers", ray_workers))
+    parameters |= {name: value for name, value in named if value} | _workers(workers, ray_workers)
+    _check_stable(warm, prefer_stable, horizon)
     inputs = _inputs(_one_job(job_file, job, overrides), topology, calibration)
-    made = run_stage("schedule", inputs, parameters, out, runner, as_json, while_running=_best_so_far)
+    earlier = {"plan": Plan.read(warm)} if warm else {}
+    made = run_stage("schedule", inputs, parameters, out, runner, as_json, while_running=_best_so_far, context=earlier)
     if not as_json:
         _print_space(made.get("space", []))
+        if "moves" in made:
+            console.print(Plan.read(made["plan"]).reasons[-1], markup=False)
         console.print(terminal_summary(inputs["topology"], Plan.read(made["plan"]), Prediction.read(made["prediction"]),
                                        look={"report": made.get("report.html", made["plan"])}))
 
@@ -71,6 +84,22 @@ def predict(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, plan: Path = P
     made = run_stage("schedule", inputs, {"price_only": True, "fidelity": fidelity}, out, runner, as_json)
     if not as_json:
         console.print(terminal_summary(inputs["topology"], inputs["plan"], Prediction.read(made["prediction"]), look={}))
+
+
+def _check_stable(warm: Path | None, prefer_stable: bool, horizon: int | None) -> None:
+    if prefer_stable and warm is None:
+        raise InputError("--prefer-stable needs the plan to stay near", fix="name it: --warm out/plan.json")
+    if horizon is not None and not prefer_stable:
+        raise InputError("--horizon says over how many iterations --prefer-stable spreads moving", fix="add --prefer-stable")
+
+
+def _workers(workers: str, ray_workers: int | None) -> dict[str, Any]:
+    """Where the search runs. The address goes into the request, because a container does not see this environment."""
+    if workers not in ("local", "ray"):
+        raise InputError(f"there are no workers {workers[:40]!r}", fix="choose local or ray")
+    if workers == "local" and ray_workers is not None:
+        raise InputError("--ray-workers says how many searches run on a Ray cluster", fix="add --workers ray")
+    return {"workers": "ray", "ray_address": os.environ.get("RAY_ADDRESS", "")} if workers == "ray" else {}
 
 
 def _one_job(argument: Path | None, option: Path | None, overrides: list[str]) -> Job:

@@ -96,11 +96,12 @@ def _bytes(path: Path) -> bytes:
 
 
 def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, Any], out: Path, runner: str, as_json: bool, *,
-              while_running: Callable[[Path], AbstractContextManager[None]] = lambda workdir: nullcontext()) -> dict[str, Any]:
+              while_running: Callable[[Path], AbstractContextManager[None]] = lambda workdir: nullcontext(),
+              context: dict[str, Any] | None = None) -> dict[str, Any]:
     """Run one stage on documents, copy what it made to ``out``, and return its summary with the paths of the files.
 
-    ``while_running`` is entered around the stage, with its work folder. With ``as_json`` the summary is the last line on standard output,
-    also where no plan is feasible.
+    ``while_running`` is entered around the stage, with its work folder; ``context``: an earlier document to compare with.
+    With ``as_json`` the summary is the last line on standard output, also where no plan is feasible.
     """
     started = datetime.now(UTC)
     kind = _cluster_kind(inputs, parameters)
@@ -109,7 +110,7 @@ def run_stage(stage: StageName, inputs: dict[str, Any], parameters: dict[str, An
     try:
         with StageProgress(stage, console) as progress, run_alone(
             stage, inputs, parameters, runner=launched, on_event=lambda event: progress.on_event(stage, event), while_running=while_running,
-            folder=folder
+            folder=folder, context=context
         ) as alone:
             seconds = (datetime.now(UTC) - started).total_seconds()
             progress.finish(StepResult(stage, "", False, seconds, str(out), alone.summary))

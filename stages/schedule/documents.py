@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from artifacts.plan import Group, Plan, Strategy
@@ -122,7 +124,7 @@ def draft_of_plan(problem: Problem, plan: Plan) -> Draft | None:
     groups = []
     for group in plan.groups:
         tasks = tuple(sorted(group.tasks, key=TASK_ORDER.index))
-        leader = next((t for t in ("actor_training", "critic_training", *tasks) if t in tasks and t != "rollout"), "rollout")
+        leader = _leader(tasks)
         strategy = plan.tasks[leader]  # type: ignore[index]
         devices = tuple(index[r] for r in strategy.ranks if r in index and all(problem.allowed[t][index[r]] for t in tasks))
         replicas = len(devices) // (strategy.pp * strategy.tp)
@@ -139,6 +141,35 @@ def draft_of_plan(problem: Problem, plan: Plan) -> Draft | None:
             )
         )
         groups.append(GroupDraft(tasks=tasks, devices=devices, cut=cut, rollout_tp=plan.tasks["rollout"].tp if "rollout" in tasks else 0))
+    return Draft(groups=tuple(groups))
+
+
+def _leader(tasks: tuple[str, ...]) -> str:
+    """The task whose ranks say how a group is cut."""
+    return next((t for t in ("actor_training", "critic_training", *tasks) if t in tasks and t != "rollout"), "rollout")
+
+
+def draft_of_whole_replicas(problem: Problem, plan: Plan) -> Draft | None:
+    """An earlier plan as a start that keeps in place every replica none of whose devices is gone; devices of the others are spare.
+
+    None where a group has no whole replica left, or the tasks are others.
+    """
+    index = {d.id: i for i, d in enumerate(problem.fleet.devices)}
+    draft = draft_of_plan(problem, plan)
+    if draft is None:
+        return None
+    groups = []
+    for group in draft.groups:
+        strategy = plan.tasks[_leader(group.tasks)]  # type: ignore[index]
+        size = strategy.pp * strategy.tp
+        replicas = [[index.get(r, -1) for r in strategy.ranks[i : i + size]] for i in range(0, len(strategy.ranks), size)]
+        whole = [replica for replica in replicas if set(replica) <= set(group.devices)]
+        if not whole:
+            return None
+        if group.cut is not None:
+            group = replace(group, cut=replace(group.cut, dp=problem.largest_dp(min(strategy.dp, len(whole)))))
+        first = [d for replica in whole for d in replica]
+        groups.append(replace(group, devices=(*first, *(d for d in group.devices if d not in first))))
     return Draft(groups=tuple(groups))
 
 

@@ -26,6 +26,11 @@ class ScheduleParameters(Strict):
     without: list[Operator] = Field(
         default_factory=list, description="parts of the search that are switched off, to see what each is worth (auto and sha-ea)"
     )
+    prefer_stable: bool = Field(default=False, description="stay near the plan in force where moving does not pay")
+    horizon_iterations: int = Field(default=100, ge=1, le=10**7, description="iterations that a move's seconds are spread over")
+    workers: Literal["local", "ray"] = Field(default="local", description="ray: as many searches as workers, on the CPUs of a Ray cluster")
+    ray_workers: int | None = Field(default=None, ge=1, le=4096, description="searches on the Ray cluster; empty: one for each of its CPUs")
+    ray_address: str = Field(default="", max_length=300, description="host:port of the Ray cluster; empty: RAY_ADDRESS, or the one here")
     explain: bool = Field(default=False, description="count the search space level by level")
     stop_file: Name | None = Field(
         default=None, description="when this file appears in the work folder the search ends, and its best plan so far is the result"

@@ -77,12 +77,13 @@ def settle_idle(evaluator: Evaluator) -> dict[str, str]:
         draft, price = evaluator.best_draft, evaluator.best
         if draft is None or price is None:
             return {}
-        reasons = _idle_reasons(evaluator, draft, price)
+        reasons = idle_reasons(evaluator, draft, price)
         if evaluator.best is price:
             return reasons
 
 
-def _idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[str, str]:
+def idle_reasons(evaluator: Evaluator, draft: Draft, price: PlanPrice) -> dict[str, str]:
+    """Why a plan leaves devices idle: device id → what it would take with them. The evaluator's best plan may change."""
     problem, fleet = evaluator.problem, evaluator.problem.fleet
     used = {int(d) for g in price.groups for d in g.memory.devices}
     draft = Draft(groups=tuple(replace(g, devices=tuple(d for d in g.devices if d in used)) for g in draft.groups))

@@ -12,13 +12,16 @@ from stages.schedule.draft import Cut, GroupDraft
 from stages.schedule.parameters import ScheduleParameters
 from stages.schedule.problem import build_problem
 from stages.schedule.solve import solve
+from stages.schedule.solvers import SOLVERS
 
 
 def warm() -> float:
-    """Plan a small job on two machines with every compiled part; seconds it took."""
+    """Plan a small job on two machines, and run every compiled part once that this does not need; seconds it took."""
     started, job = time.monotonic(), _job()
     for solver in ("auto", "sha-ea"):
         solve(job, _pair(), parameters=ScheduleParameters(solver=solver, evaluations=200))  # type: ignore[arg-type]
+    for named in SOLVERS.values():
+        named.ready(build_problem(job, _pair()))
     return time.monotonic() - started
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from artifacts.holdings import tasklets, tasklets_moved
 from artifacts.job import Job
 from artifacts.model_spec import ModelSpec
 from artifacts.plan import Group, Plan, Strategy
@@ -72,6 +73,20 @@ def test_shards_keep_the_part_that_they_have() -> None:
 def test_what_is_not_trained_has_no_optimizer_state() -> None:
     moves = task_moves(JOB, plan(ONE, ONE), plan(ONE, strategy("b", 1, 1, 1, [4])))
     assert {m.task: m.load_bytes for m in moves} == dict.fromkeys(("rollout", "reference_inference"), MODEL.params() * HELD)
+
+
+def test_a_tasklet_moves_where_its_device_did_not_hold_its_stage_and_shard() -> None:
+    four = strategy("abcd", 2, 2, 1, [2, 2])
+    assert tasklets_moved(plan(four, ONE), plan(four, ONE)) == 0 and len(tasklets(plan(four, ONE))) == 4 + 1 + 1
+    swapped, other = strategy("cdab", 2, 2, 1, [2, 2]), strategy("badc", 2, 2, 1, [2, 2])
+    assert tasklets_moved(plan(four, ONE), plan(swapped, ONE)) == 0, "replicas are interchangeable"
+    assert tasklets_moved(plan(four, ONE), plan(other, ONE)) == 4, "every stage is elsewhere"
+    assert tasklets_moved(plan(four, ONE), plan(strategy("abcd", 2, 2, 1, [3, 1]), ONE)) == 0, "a layer moves, no rank does"
+    assert tasklets_moved(plan(four, ONE), plan(strategy("abcd", 4, 1, 1, [4]), ONE)) == 4, "cut otherwise: other ranks"
+    [move] = task_moves(JOB, plan(four, ONE), plan(strategy("abed", 2, 2, 1, [2, 2]), ONE))
+    assert (move.tasklets_moved, move.joined) == (1, ["e"])
+    page = plan_diff_markdown(diff(moves=[move], tasklets=6))
+    assert "1 of 6 tasklets moved" in page and "1 of 4" in page
 
 
 def diff(**fields: object) -> PlanDiff:

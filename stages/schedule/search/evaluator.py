@@ -41,6 +41,8 @@ class Evaluator:
     """The plan nearest to fitting, while none fits."""
     nearest_draft: Draft | None = None
     trajectory: list[Point] = field(default_factory=list)
+    improved: list[Draft] = field(default_factory=list)
+    """The plans of the trajectory."""
     known: set[Draft] = field(default_factory=set)
     """Plans judged so far."""
     _groups: dict[GroupDraft, GroupPrice | None] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Evaluator:
             self.best_full = price.cost
         if self.best is None or price.cost < self.best.cost * (1 - 1e-9):
             self.best, self.best_draft = price, draft
+            self.improved.append(draft)
             self.trajectory.append(Point(evaluations=self.evaluations, seconds=round(self.seconds, 4), cost_s=price.cost))
 
     def _count(self) -> None:

@@ -62,6 +62,8 @@ class SearchReport:
     arms: list[Arm]
     operators: dict[str, OperatorCount]
     proof: Proof | None = None
+    cpu_seconds: float = 0.0
+    """Of other processes that searched."""
 
 
 def sha_ea(evaluator: Evaluator, *, seed: int, warm: Sequence[Draft] = (), published: bool = False) -> SearchReport:

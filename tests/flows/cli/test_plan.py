@@ -173,6 +173,25 @@ def test_ctrl_c_gives_the_best_plan_so_far(tmp_path: Path) -> None:
     assert Search.read(tmp_path / "made/search.json").status == "interrupted" and Plan.read(tmp_path / "made/plan.json").groups
 
 
+def test_planned_again_near_the_plan_in_force(tmp_path: Path) -> None:
+    """On the same fleet nothing moves; on one that lost a machine it says how much does, on the command line and in the report."""
+    fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 2), "b": ("L40S-48GB", 2)}, gbit=10)
+    arguments = (*GRPO, "--set", "models.actor=Qwen3-0.6B")
+    planned(tmp_path, *arguments, "--topology", fleet)
+    before = tmp_path / "before.json"
+    before.write_text((tmp_path / "made/plan.json").read_text())
+    same = planned(tmp_path, *arguments, "--topology", fleet, "--warm", before, "--prefer-stable", "--horizon", 1, "--seed", 5)
+    assert same["moves"]["moved"] == same["moves"]["fetch_bytes"] == 0 and same["moves"]["horizon_iterations"] == 1  # type: ignore[index]
+    assert Plan.read(tmp_path / "made/plan.json").identity() == Plan.read(before).identity()
+    smaller = topology(tmp_path, {"a": ("A100-SXM4-80GB", 2)})
+    done = hetrl(tmp_path, "schedule", *arguments, "--topology", smaller, "--warm", before, "--out", "made")
+    assert done.returncode == 0, done.stderr
+    moves = Search.read(tmp_path / "made/search.json").moves
+    assert moves is not None and moves.horizon_iterations is None and 0 <= moves.moved <= moves.tasklets
+    assert "Against the plan in force" in done.stderr and f"{moves.tasklets} tasklets" in done.stderr
+    assert f"{moves.moved:,} of {moves.tasklets} tasklets" in (tmp_path / "made/report.html").read_text()
+
+
 def test_what_if_a_given_plan_ran_another_job(tmp_path: Path) -> None:
     fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 4)})
     made = planned(tmp_path, *GRPO, "--topology", fleet)
@@ -201,6 +220,8 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ((GRPO[0], "--job", GRPO[0]), "name one job file"),
     ((GRPO[0], "--seconds", "5", "--evaluations", "5"), "--seconds and --evaluations each set the search's budget"),
     ((GRPO[0], "--solver", "oracle"), "solver"),
+    ((GRPO[0], "--prefer-stable"), "--prefer-stable needs the plan to stay near"),
+    ((GRPO[0], "--workers", "moon"), "there are no workers 'moon'"),
     ((GRPO[0], "--set", "objective=cost"), "needs a price of every device; without price_per_hour: NVIDIA L40S"),
 ])
 def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, four: Path, arguments: tuple[object, ...], says: str) -> None:

@@ -63,12 +63,12 @@ def test_the_form_has_a_typed_field_for_every_parameter(services: Services) -> N
     [train] = services.api("/deployments/filter", {"deployments": {"name": {"any_": ["train"]}}})
     fields = train["parameter_openapi_schema"]["properties"]
     assert set(fields) == {"job", "cluster", "from_stage", "until_stage", "only", "force", "dry_run", "runner", "engine", "store",
-                           "budget", "topology", "warm_start", "review_minutes", "on_silence", "reason"}
+                           "budget", "topology", "warm_start", "prefer_stable", "review_minutes", "on_silence", "reason"}
     assert fields["runner"]["enum"] == ["process", "docker"] and fields["on_silence"]["enum"] == ["adopt", "keep"]
     assert all(fields[name]["enum"] == list(ORDER) for name in ("from_stage", "until_stage"))
     assert (fields["review_minutes"]["minimum"], fields["review_minutes"]["maximum"]) == (0, 7 * 24 * 60)
     kinds = {name: field.get("type") for name, field in fields.items()}
-    assert {name for name, kind in kinds.items() if kind == "boolean"} == {"force", "dry_run", "warm_start"}
+    assert {name for name, kind in kinds.items() if kind == "boolean"} == {"force", "dry_run", "warm_start", "prefer_stable"}
     assert all(field.get("description") for field in fields.values())
 
 

@@ -15,9 +15,12 @@ from stages.schedule.exact.cells import build_cells, sequences
 from stages.schedule.exact.columns import enumerate_columns
 from stages.schedule.exact.ilp import solve_programme
 from stages.schedule.exact.prune import promising
+from stages.schedule.exact.ready import ready_to_prove
+from stages.schedule.exact.sweep import sweep_kernel
 from stages.schedule.parameters import ScheduleParameters, SolverName
 from stages.schedule.problem import build_problem
 from stages.schedule.solve import Solution, solve
+from stages.schedule.solvers import SOLVERS
 from tests.stages.schedule.brute_force import best_of_everything
 from tests.stages.schedule.builders import A100, CPU, L4, L40S, SLOW_CPU, big_job, job, topology
 
@@ -55,6 +58,16 @@ def _methods(found: Solution) -> dict[str, float | None]:
     """What each method that came to its end says."""
     ended = [a for a in found.search.arms if not a.name.endswith("not finished")]
     return {a.name.partition(":")[0]: a.best_s for a in ended if a.name.startswith(("branch and bound", "integer programme"))}
+
+
+def test_all_that_is_compiled_is_compiled_before_the_clock_starts_and_shipped() -> None:
+    """``stages.schedule.warm`` runs every solver's ``ready``: no proof meets a function that was not compiled then."""
+    problem = build_problem(small(), TINY["two kinds apart"])
+    ready_to_prove(problem)
+    compiled = list(sweep_kernel.signatures)  # type: ignore[attr-defined]
+    exact(small(), TINY["two kinds apart"])
+    assert compiled == list(sweep_kernel.signatures) and len(compiled) == 1  # type: ignore[attr-defined]
+    assert SOLVERS["exact"].ready is SOLVERS["ilp"].ready is ready_to_prove
 
 
 def test_five_devices_and_a_reward_model() -> None:

@@ -1,0 +1,1 @@
+"""Searches on the workers of a Ray cluster."""
