@@ -65,10 +65,14 @@ class Moving:
         sums: dict[tuple[int, int], float] = {}
         for group in price.groups:
             for name, layout in group.layouts.items():
-                for rank in _ranks(name, layout):
+                for rank in ranks_of(name, layout):
                     for source, target, amount in self._transfers(rank):
                         sums[source, target] = sums.get((source, target), 0.0) + amount
         return Fetch(total_bytes=sum(sums.values()), seconds=self._seconds(sums))
+
+    def lacks(self, rank: Rank) -> float:
+        """Bytes that a rank's device does not hold yet."""
+        return sum(amount for _, _, amount in self._transfers(rank))
 
     def _seconds(self, sums: dict[tuple[int, int], float]) -> float:
         machines = len(self._problem.fleet.machines)
@@ -144,7 +148,8 @@ class Moving:
         return found
 
 
-def _ranks(name: str, layout: Layout) -> Iterator[Rank]:
+def ranks_of(name: str, layout: Layout) -> Iterator[Rank]:
+    """The ranks of a task as laid out."""
     stop = 0
     for stage, layers in enumerate(layout.layers):
         start, stop = stop, stop + layers

@@ -15,6 +15,7 @@ from artifacts.holdings import tasklets, tasklets_moved
 from artifacts.plan import Plan
 from artifacts.search import Moves
 from artifacts.units import show_bytes, show_seconds
+from stages.schedule.alike import renamed
 from stages.schedule.cost.iteration import PlanPrice
 from stages.schedule.documents import plan_document, price_plan
 from stages.schedule.draft import Draft
@@ -60,9 +61,10 @@ class Near:
         """Judge the starts and what the solver found on its way, and evolve the best of them until the budget is spent."""
         population, counts = Population(), dict[str, OperatorCount]()
         for draft in dict.fromkeys([*starts, *self._evaluator.improved[-POPULATION:]]):
-            judged = self.judge(draft)
-            if judged is not None:
-                population.add(judged.cost, draft)
+            for version in dict.fromkeys([draft, self._renamed(draft)]):
+                judged = self.judge(version)
+                if judged is not None:
+                    population.add(judged.cost, version)
         self._evaluator.known.clear()  # what the solver has seen was not judged by this objective
         evolve(
             self._evaluator,
@@ -75,11 +77,16 @@ class Near:
         )
         return {f"near the plan in force: {name}": count for name, count in counts.items()}
 
+    def _renamed(self, draft: Draft) -> Draft:
+        price = self._evaluator.plan(draft)
+        return draft if price is None else renamed(self._evaluator.problem, draft, price, self._moving)
+
     def judge_fastest(self) -> None:
         """Judge the fastest plan, which may have been found after the search (by putting idle devices to use)."""
         best, draft = self._evaluator.best, self._evaluator.best_draft
-        if best is not None:
+        if best is not None and draft is not None:
             self._take(best, draft)
+            self.judge(self._renamed(draft))
 
     def _take(self, price: PlanPrice, draft: Draft | None) -> float:
         """Seconds of an iteration with its share of moving."""

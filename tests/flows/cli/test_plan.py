@@ -159,7 +159,7 @@ def test_a_person_sees_the_plan_and_the_size_of_the_search_space(tmp_path: Path)
 
 def test_ctrl_c_gives_the_best_plan_so_far(tmp_path: Path) -> None:
     fleet = topology(tmp_path, {"a": ("A100-SXM4-80GB", 4), "b": ("L40S-48GB", 4)})
-    command = [str(HETRL), "schedule", *map(str, GRPO[:5]), "--topology", str(fleet), "--seconds", "3600", "--solver", "random", "--out", "made", "--json"]
+    command = [str(HETRL), "schedule", *map(str, GRPO[:5]), "--topology", str(fleet), "--seconds", "3600", "--out", "made", "--json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as search:
         assert search.stderr is not None
         for line in search.stderr:
@@ -235,8 +235,10 @@ def test_the_cheapest_samples_are_not_the_fastest(tmp_path: Path) -> None:
     arguments = (*GRPO, "--topology", fleet, "--set", "models.actor=Qwen3-1.7B")
     cheap = planned(tmp_path, *arguments, "--set", "objective=cost")
     search = Search.read(tmp_path / "made/search.json")
+    page = (tmp_path / "made/report.html").read_text()
     fast = planned(tmp_path, *arguments)
     assert cheap["iteration_time_s"] >= fast["iteration_time_s"]  # type: ignore[operator]
+    assert ('aria-label="throughput against cost"' in page) == (len(search.front) > 1) and "Cost of a sample" in page
     chosen = next(p for p in search.front if p.chosen)
     assert chosen.cost_per_sample == min(p.cost_per_sample for p in search.front) == cheap["cost_per_sample"]
     assert [p.throughput_samples_per_s for p in search.front] == sorted((p.throughput_samples_per_s for p in search.front), reverse=True)

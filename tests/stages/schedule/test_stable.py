@@ -8,11 +8,13 @@ import pytest
 
 from artifacts.errors import InputError
 from artifacts.holdings import bytes_per_param
-from artifacts.job import Job
+from artifacts.job import Constraints, Job
 from artifacts.plan import Group, Plan, Strategy
 from artifacts.plan_diff import load_bytes
 from artifacts.topology import Topology
-from stages.schedule.documents import draft_of_whole_replicas, price_plan
+from stages.schedule.alike import machines_alike, renamed
+from stages.schedule.documents import draft_of_whole_replicas, plan_document, price_plan
+from stages.schedule.draft import Cut, Draft, GroupDraft
 from stages.schedule.legality import broken_rules
 from stages.schedule.moving import Fetch, Moving
 from stages.schedule.parameters import ScheduleParameters
@@ -132,6 +134,24 @@ def test_when_devices_are_gone_the_replicas_that_are_whole_keep_their_places() -
     assert moves is not None and free is not None and moves.moved <= free.moved and moves.fetch_bytes <= free.fetch_bytes
     draft = draft_of_whole_replicas(problem, in_force().plan)
     assert draft is not None and Evaluator(problem, Budget(10)).plan(draft) is not None
+
+
+def test_the_same_plan_under_other_names_is_found_again() -> None:
+    """Two alike machines have changed their parts, and two devices of a machine: nothing would have to move."""
+    fleet = topology([(A100, 2), (L40S, 2), (L40S, 2)], lan=LAN)
+    problem = build_problem(WORK, fleet)
+    evaluator = Evaluator(problem, Budget(100))
+    tasks = ("reference_inference", "actor_training")
+    groups = (GroupDraft(("rollout",), (4, 5, 2), None, 1), GroupDraft(tasks, (0, 1), Cut(1, 2, 1, 4)))
+    other = (GroupDraft(("rollout",), (2, 3, 4), None, 1), GroupDraft(tasks, (1, 0), Cut(1, 2, 1, 4)))
+    before, price = evaluator.plan(Draft(groups)), evaluator.plan(Draft(other))
+    assert before is not None and price is not None and before.cost == pytest.approx(price.cost)
+    moving = Moving(problem, plan_document(problem, before, solver="", idle={}, reasons={}))
+    again = evaluator.plan(renamed(problem, Draft(other), price, moving))
+    assert again is not None and again.cost == pytest.approx(before.cost)
+    assert moving.of(price).total_bytes > 0 and moving.of(again).total_bytes == 0
+    pinned = build_problem(big_job("Qwen3-1.7B", algorithm="grpo", constraints=Constraints(pin={"rollout": ["m1"]})), fleet)
+    assert machines_alike(problem, [2, 3], [4, 5]) and not machines_alike(pinned, [2, 3], [4, 5]) and not machines_alike(problem, [0, 1], [2, 3])
 
 
 def test_a_search_that_is_stopped_still_says_what_moves() -> None:
