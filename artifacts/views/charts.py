@@ -115,12 +115,10 @@ def front_chart(search: Search) -> Markup | None:
     def draw(axes: Axes) -> None:
         xs, ys = [p.throughput_samples_per_s for p in points], [p.cost_per_sample for p in points]
         axes.plot(xs, ys, "o-", color=PREDICTED, label="on the front")
-        for p in points:
-            kinds = clean(", ".join(f"{n} × {name}" for name, n in p.devices.items()), limit=60)
-            axes.annotate(kinds, (p.throughput_samples_per_s, p.cost_per_sample), xytext=(6, -3), textcoords="offset points", fontsize=8.5)
-            if p.chosen:
-                axes.plot([p.throughput_samples_per_s], [p.cost_per_sample], "o", color=MEASURED, markersize=9, label="chosen")
-        axes.margins(x=0.25, y=0.2)
+        chosen = [p for p in points if p.chosen]
+        marks = [p.throughput_samples_per_s for p in chosen], [p.cost_per_sample for p in chosen]
+        axes.plot(*marks, "o", color=MEASURED, markersize=9, label="chosen")
+        axes.set_ylim(bottom=0)
         axes.set_xlabel("throughput, samples/s")
         axes.set_ylabel("cost of a sample")
         axes.legend(loc="upper left")

@@ -17,6 +17,7 @@ from artifacts.views.text import clean, task_title
 WIDTH = 1080.0
 _LABEL, _LANE, _BAR = 170.0, 34.0, 26.0
 BESIDE = ""
+LOG_PROB = "actor_log_prob"
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,28 @@ class Span:
 
 
 def predicted_spans(plan: Plan, prediction: Prediction) -> list[Span]:
-    """Tasks as the prediction places them; what is no task has no start of its own and is drawn last, ending with the iteration."""
+    """Tasks as the prediction places them, and the actor's log-probabilities before the training of its group; what else is no task has no
+    start of its own and is drawn last, ending with the iteration.
+    """
+    spans = _placed(plan, prediction)
+    rest = {name: s for name, s in prediction.other_s.items() if name not in {span.name for span in spans}}
+    at = max(max((s.end_s for s in spans), default=0.0), prediction.iteration_time_s - sum(rest.values()))
+    return spans + _in_a_row(rest, at)
+
+
+def _placed(plan: Plan, prediction: Prediction) -> list[Span]:
+    """What has a place in a group. The log-probabilities are computed before the group's own inference, or when that of others begins."""
     spans = [
         Span(plan.group_of(name).name, name, t.start_s, t.start_s + t.time_s) for name, t in prediction.tasks.items() if name in plan.tasks
     ]
-    at = max(max((s.end_s for s in spans), default=0.0), prediction.iteration_time_s - sum(prediction.other_s.values()))
-    return spans + _in_a_row(prediction.other_s, at)
+    seconds, inference = prediction.other_s.get(LOG_PROB, 0.0), [s for s in spans if s.name.endswith("_inference")]
+    if not seconds or not inference or "actor_training" not in plan.tasks:
+        return spans
+    lane = plan.group_of("actor_training").name
+    before = min((s.start_s - seconds for s in inference if s.lane == lane), default=min(s.start_s for s in inference))
+    if before < -1e-6 * prediction.iteration_time_s:
+        return spans
+    return [*spans, Span(lane, LOG_PROB, max(0.0, before), max(0.0, before) + seconds)]
 
 
 def measured_spans(plan: Plan, prediction: Prediction, medians: Mapping[str, float]) -> list[Span]:
@@ -45,13 +62,13 @@ def measured_spans(plan: Plan, prediction: Prediction, medians: Mapping[str, flo
     """
     ends: dict[str, float] = {}
     spans = []
-    order = sorted((t.start_s, name) for name, t in prediction.tasks.items() if name in plan.tasks and name in medians)
-    for start_s, name in order:
+    placed = sorted((s for s in _placed(plan, prediction) if s.name in medians), key=lambda s: (s.start_s, s.name))
+    for span in placed:
         slack = 1e-6 + 1e-3 * prediction.iteration_time_s
-        before = [ends[other] for other, t in prediction.tasks.items() if other in ends and t.start_s + t.time_s <= start_s + slack]
+        before = [ends[other.name] for other in placed if other.name in ends and other.end_s <= span.start_s + slack]
         begin = max(before, default=0.0)
-        ends[name] = begin + medians[name]
-        spans.append(Span(plan.group_of(name).name, name, begin, ends[name]))
+        ends[span.name] = begin + medians[span.name]
+        spans.append(Span(span.lane, span.name, begin, ends[span.name]))
     beside = {k: v for k, v in medians.items() if k not in ends and v > 0}
     return spans + _in_a_row(beside, max(ends.values(), default=0.0))
 

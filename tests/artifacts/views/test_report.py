@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from artifacts.search import FrontPoint, Moves
 from artifacts.views import render_run_report, render_schedule_report
 from artifacts.views.text import task_title
 from tests.artifacts.views import view_samples
@@ -53,6 +54,23 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] != "style":
             self.words.append(data)
+
+
+def test_the_front_of_throughput_and_cost_is_a_picture_where_there_is_more_than_one_plan() -> None:
+    s = view_samples.small()
+    fast, cheap = (FrontPoint(throughput_samples_per_s=t, iteration_time_s=1 / t, cost_per_sample=c, devices={"cpu": n}, chosen=n == 1)
+                   for t, c, n in ((2.0, 0.3, 2), (1.0, 0.2, 1)))
+    pages = [render_schedule_report(s.job, s.topology, s.plan, s.prediction, s.search.model_copy(update={"front": front}))
+             for front in ([fast, cheap], [cheap], [])]
+    assert ['aria-label="throughput against cost"' in page for page in pages] == [True, False, False]
+    assert Page(pages[0]).tags <= ALLOWED and "cost of a sample" in Page(pages[0]).text
+
+
+def test_moves_against_the_plan_in_force_are_among_the_figures() -> None:
+    s = view_samples.small()
+    moves = Moves(tasklets=8, moved=3, fetch_bytes=2 << 30, moving_s=9, horizon_iterations=100, fastest_s=0.5, fastest_moved=7)
+    page = Page(render_schedule_report(s.job, s.topology, s.plan, s.prediction, s.search.model_copy(update={"moves": moves}))).text
+    assert "3 of 8 tasklets" in page and "2.0 GiB to fetch; the fastest plan: 500.0 ms, 7 moved" in page
 
 
 def _run_report(s: Sample) -> str:

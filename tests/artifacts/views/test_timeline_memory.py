@@ -18,6 +18,25 @@ def test_what_is_no_task_ends_with_the_predicted_iteration() -> None:
     assert update.end_s == pytest.approx(s.prediction.iteration_time_s)
 
 
+def test_the_log_probabilities_are_drawn_where_they_are_computed_not_behind_the_iteration() -> None:
+    """Before the inference of the actor's group, which the prediction starts when they are done; and measured likewise."""
+    s = view_samples.middle()
+    group, rollout = s.plan.group_of("actor_training").name, s.prediction.tasks["rollout"]
+    first = min(t.start_s for name, t in s.prediction.tasks.items() if name.endswith("_inference") and s.plan.group_of(name).name == group)
+    took = first - rollout.start_s - rollout.time_s + 1.0
+    tasks = {name: t.model_copy(update={"start_s": t.start_s + (1.0 if name != "rollout" else 0.0)}) for name, t in s.prediction.tasks.items()}
+    other = s.prediction.other_s | {"actor_log_prob": took}
+    prediction = s.prediction.model_copy(update={"tasks": tasks, "other_s": other, "iteration_time_s": s.prediction.iteration_time_s + 1.0})
+    spans = {x.name: x for x in predicted_spans(s.plan, prediction)}
+    log_prob = spans["actor_log_prob"]
+    assert (log_prob.lane, log_prob.end_s) == (group, pytest.approx(first + 1.0))
+    assert log_prob.start_s == pytest.approx(rollout.start_s + rollout.time_s)
+    assert max(x.end_s for x in spans.values()) == pytest.approx(prediction.iteration_time_s)
+    measured = {x.name: x for x in measured_spans(s.plan, prediction, {"rollout": 10.0, "actor_log_prob": 2.0, "reference_inference": 4.0})}
+    assert (measured["actor_log_prob"].start_s, measured["reference_inference"].start_s) == (10.0, 12.0)
+    assert measured["actor_log_prob"].lane == group
+
+
 def test_measured_tasks_keep_the_predicted_order_with_their_own_durations() -> None:
     s = view_samples.middle()  # PPO: rollout, then three inference tasks side by side, then both trainings side by side
     medians = {
