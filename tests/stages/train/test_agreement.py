@@ -233,9 +233,11 @@ def test_tied_embeddings_in_every_layout(name: str, ranks: Ranks, tied: Path, ti
     agree(ranks.train(model=str(tied), **TIED[name]), tied_alone, BF16)
 
 
-def test_a_critic_of_a_model_with_tied_embeddings_has_its_weights_and_a_head_of_its_own(ranks: Ranks, tied: Path) -> None:
+@pytest.mark.parametrize("layout", [{}, {"tp": 2, "layers": [3, 1]}], ids=["on one device", "in stages and shards"])
+def test_a_critic_of_a_model_with_tied_embeddings_has_its_weights_and_a_head_of_its_own(
+        layout: dict[str, Any], ranks: Ranks, tied: Path) -> None:
     """Its files hold no head at all."""
-    (found,) = ranks.run("score", "megatron", model=str(tied), tp=2, layers=[3, 1])
+    (found,) = ranks.run("score", "megatron", model=str(tied), **layout)
     same_scores(found["scores"], scores_of(ranks.run("score alone", "transformers", model=str(tied), head=found["head"])))
 
 

@@ -44,7 +44,7 @@ PIECES = {
     "verl.trainer.ppo.v1.agent_loop_tq": ["AgentLoopWorkerTQ.__ray_actor_class__", "AgentLoopManagerTQ._init_agent_loop_workers"],
     "verl.experimental.reward_loop.reward_loop": ["RewardLoopWorker.compute_score"],
     "mbridge.core.bridge": ["Bridge.load_weights", "Bridge._get_safetensor_io", "Bridge._DIRECT_MAPPING"],
-    "mbridge.core.safetensor_io": ["SafeTensorIO.load_hf_weight_names"],
+    "mbridge.core.safetensor_io": ["SafeTensorIO.load_hf_weight_names", "SafeTensorIO.load_some_hf_weight"],
     "mbridge.core.llm_bridge": ["get_gpt_decoder_block_spec", "LLMBridge._get_gptmodel_args", "LLMBridge._build_base_config"],
     "mbridge.models.qwen2": [
         "Qwen2Bridge._OTHER_MAPPING", "Qwen2Bridge._MLP_MAPPING", "Qwen2Bridge._adjust_mapping_for_shared_weights",

@@ -9,6 +9,7 @@ import functools
 from typing import Any
 
 from mbridge.core.bridge import Bridge
+from mbridge.core.safetensor_io import SafeTensorIO
 from mbridge.core.util import unwrap_model
 from mbridge.models.llama import LLaMABridge
 from mbridge.models.qwen2 import Qwen2Bridge
@@ -19,6 +20,7 @@ HEAD, VOCABULARY, EMBEDDING = "output_layer.weight", "lm_head.weight", "model.em
 def apply() -> None:
     """Patch mbridge in this process."""
     bridge: Any = Bridge
+    files: Any = SafeTensorIO
     for family in (Qwen2Bridge, LLaMABridge):
         family._adjust_mapping_for_shared_weights = _of_this_model
     load = bridge.load_weights
@@ -32,7 +34,13 @@ def apply() -> None:
             _head_is_embedding(self)
         load(self, models, weights_path, *args, **kwargs)
 
-    bridge.load_weights = with_a_head_of_its_own
+    read = files.load_some_hf_weight
+
+    @functools.wraps(read)
+    def each_once(self: Any, names: list[str]) -> Any:
+        return read(self, list(dict.fromkeys(names)))  # it counts what it finds, and a tensor of two names is found once
+
+    bridge.load_weights, files.load_some_hf_weight = with_a_head_of_its_own, each_once
 
 
 def _of_this_model(bridge: Any) -> None:
