@@ -13,7 +13,7 @@ import numpy as np
 
 from stages.schedule.cost.iteration import PlanPrice
 from stages.schedule.draft import Draft
-from stages.schedule.moving import Moving, ranks_of
+from stages.schedule.moving import Moving, Rank, ranks_of
 from stages.schedule.problem import Problem
 
 PASSES = 4
@@ -26,13 +26,14 @@ def renamed(problem: Problem, draft: Draft, price: PlanPrice, moving: Moving) ->
     fleet = problem.fleet
     if fleet.size > MOST_DEVICES:
         return draft
-    work: dict[int, list[tuple[str, int, int, int, int]]] = {}
-    for name, device, *cut in (rank for g in price.groups for t, layout in g.layouts.items() for rank in ranks_of(t, layout)):
-        work.setdefault(device, []).append((name, *cut))  # type: ignore[arg-type]
+    work: dict[int, list[Rank]] = {}
+    for group in price.groups:
+        for rank in (rank for task, layout in group.layouts.items() for rank in ranks_of(task, layout)):
+            work.setdefault(rank[1], []).append(rank)
 
     def lacks(x: int, y: int) -> float:
         """Bytes that ``y`` fetches to do what the plan has ``x`` do."""
-        return sum(moving.lacks((name, y, *cut)) for name, *cut in work.get(x, []))  # type: ignore[arg-type]
+        return sum((moving.lacks((rank[0], y, *rank[2:])) for rank in work.get(x, [])), 0.0)
 
     members = [np.flatnonzero(fleet.machine == m).tolist() for m in range(len(fleet.machines))]
     name = list(range(fleet.size))

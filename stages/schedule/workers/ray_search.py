@@ -87,7 +87,7 @@ class _Searches:
     def run(self, shared: Shared) -> None:
         import ray
 
-        board = ray.remote(num_cpus=0)(Board).remote()
+        board: Any = ray.remote(num_cpus=0)(Board).remote()
         common, going = ray.put(shared), dict[Any, int]()
         try:
             for number, (seed, (node, slot)) in enumerate(zip(self._seeds, _places(len(self._seeds)), strict=True)):
