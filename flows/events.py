@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 from prefect.artifacts import (
     create_link_artifact,
     create_markdown_artifact,
@@ -14,6 +15,7 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.client.orchestration import get_client
 from prefect.events import emit_event
 
 from artifacts.invocation import Log, Outcome, Progress
@@ -32,6 +34,18 @@ from flows.review import Review
 
 THIN_S = 2.0
 """At most one progress line in so many seconds: the whole log is in the work folder, Prefect gets what a person follows."""
+OUTAGE_S = 600.0
+"""How long a run waits, between two stages, for a server that does not answer; Prefect's own client gives up after a minute."""
+_UNANSWERED_S = 60.0
+"""A progress bar that could not be moved is left alone for so long: each try holds up the stage's output."""
+
+
+def wait_for_server(within_s: float = OUTAGE_S) -> None:
+    """Until Prefect's server answers, which may be restarting; after that time what follows says what is wrong."""
+    deadline = time.monotonic() + within_s
+    with get_client(sync_client=True) as client:
+        while client.api_healthcheck() is not None and time.monotonic() < deadline:
+            time.sleep(2.0)
 
 
 class StageLog:
@@ -42,6 +56,7 @@ class StageLog:
         self._logger = logger
         self._shown = 0.0
         self._artifact: Any = None
+        self._bar_from = 0.0
 
     def __call__(self, stage: str, event: Log | Progress | Outcome) -> None:
         if isinstance(event, Log) and event.level != "debug":
@@ -56,12 +71,19 @@ class StageLog:
         self._shown = now
         of = f"{event.done:g}/{event.total:g} " if event.total else ""
         self._logger.info("[%s] %s%s", self._stage, of, event.message)
-        if event.total:
-            percent = min(100.0, 100.0 * event.done / event.total)
-            if self._artifact is None:
-                self._artifact = create_progress_artifact(progress=percent, key=f"hetrl-{self._stage}-progress", description=event.message)
-            else:
-                update_progress_artifact(self._artifact, progress=percent, description=event.message)
+        if event.total and now >= self._bar_from:
+            try:
+                self._bar(min(100.0, 100.0 * event.done / event.total), event.message)
+            except httpx.HTTPError as error:  # a bar is not worth a training
+                self._bar_from = time.monotonic() + _UNANSWERED_S
+                self._logger.warning("Prefect's server does not take the progress of %s (%s); the stage goes on", self._stage,
+                                     type(error).__name__)
+
+    def _bar(self, percent: float, message: str) -> None:
+        if self._artifact is None:
+            self._artifact = create_progress_artifact(progress=percent, key=f"hetrl-{self._stage}-progress", description=message)
+        else:
+            update_progress_artifact(self._artifact, progress=percent, description=message)
 
 
 def publish(result: StepResult, pipeline: Pipeline) -> None:

@@ -16,7 +16,7 @@ from artifacts.errors import HetrlError
 from artifacts.manifest import Manifest
 from flows import events
 from flows.graph import SPEC, StageName
-from flows.launch import make_runner
+from flows.launch import chosen_runner, make_runner
 from flows.pipeline import Pipeline, StepResult
 from flows.replan import compare, plan_in_force
 from flows.review import Answer, Review, ask
@@ -29,7 +29,7 @@ ReviewMinutes = Annotated[float, Field(ge=0, le=7 * 24 * 60)]
 def _stop_what_is_left(flow: Any, flow_run: FlowRun, state: State) -> None:
     """After a cancel or a crash: stop the stage of this run, wherever it runs."""
     parameters = flow_run.parameters or {}
-    make_runner(parameters.get("runner", "process")).stop_run(run_id_of(str(flow_run.id)))
+    make_runner(chosen_runner(parameters.get("runner", ""))).stop_run(run_id_of(str(flow_run.id)))
 
 
 def run_id_of(flow_run_id: str) -> str:
@@ -74,7 +74,7 @@ def hetrl(
     only: StageName | None = None,
     force: bool = False,
     dry_run: bool = False,
-    runner: Literal["process", "docker"] = "process",
+    runner: Literal["", "process", "docker"] = "",
     engine: Literal["verl"] = "verl",
     store: str = "",
     budget: str = "",
@@ -95,7 +95,7 @@ def hetrl(
         only: Just this stage.
         force: Run the selected stages even if nothing changed.
         dry_run: Say what would run and why.
-        runner: process: local processes. docker: a container per stage.
+        runner: process: local processes. docker: a container per stage. Empty: the worker's HETRL_RUNNER, else process.
         engine: What trains.
         store: Store URL; empty: the worker's HETRL_STORE.
         budget: Budget of the search: seconds (10s, 2m) or plan evaluations (5000); empty: the stage's own.
@@ -109,7 +109,7 @@ def hetrl(
     log = get_run_logger()
     starts_early = (only or from_stage) in ("profile", "schedule")
     request = RunRequest(job=(job or None) if starts_early else None, overrides=(f"engine.name={engine}",) if starts_early and job else (),
-                         cluster=(cluster or None) if starts_early else None, store=store, runner=runner,
+                         cluster=(cluster or None) if starts_early else None, store=store, runner=chosen_runner(runner),
                          budget=budget, topology=topology, warm=warm_start, prefer_stable=prefer_stable, only=only, force=force,
                          from_stage=None if only else from_stage, until_stage=None if only else until_stage)
     run_id = run_id_of(str(runtime.flow_run.id)) if runtime.flow_run.id else new_run_id()
@@ -138,6 +138,7 @@ def _run(pipeline: Pipeline, *, review_s: float, on_silence: Answer, reason: str
                 holds = True
             after = results[-1] if results else None
             state = stage_task.with_options(retries=SPEC[stage].retries)(stage, pipeline, after, return_state=True)
+            events.wait_for_server()
             if not state.is_completed():
                 return Failed(message=f"{stage}: {state.message}")
             result = state.result()

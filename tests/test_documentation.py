@@ -53,12 +53,13 @@ KINDS: list[tuple[str, Callable[[list[str]], bool]]] = [
     (r"containers/engine\.sh ", lambda words: words[1] in ("start", "stop", "status")),
     (r"\. \.venv/bin/activate$", lambda words: True),
     (r"cp ", lambda words: exists(words[1])),
+    (r"sed -i ", lambda words: exists(words[-1])),
     (r"pip install |pip-audit |sudo apt-get |apt-get ", lambda words: all(exists(word) for word in words if word.startswith(("infra/", "containers/")))),
     (r"export [A-Z_]+=", lambda words: True),
     (r"install -d |mkdir |cd |ls ", lambda words: True),
     # Run by tests/flows/orchestration, where it is of this project's deployments; names of deployments are checked below.
     (r"prefect ", lambda words: words[1] in ("deployment", "work-pool", "--no-prompt", "flow-run", "server", "worker", "automation", "config")),
-    # Files are validated against the published schemas by tests/infra.
+    # Those of compose are run by tests/infra/test_one_server.py; Kubernetes' files are validated against the published schemas.
     (r"docker compose |docker ", lambda words: all(exists(word) for word in words if word.startswith("infra/"))),
     (r"kubectl ", lambda words: all(exists(word) for word in words if word.startswith("infra/"))),
 ]

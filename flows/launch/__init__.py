@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from artifacts.errors import InputError
 from flows.launch.base import Mount, RunResult, StageRunner
 from flows.launch.process import ProcessRunner
 
-__all__ = ["Mount", "RunResult", "StageRunner", "make_runner"]
+__all__ = ["Mount", "RunResult", "StageRunner", "chosen_runner", "make_runner"]
+
+
+def chosen_runner(name: str) -> str:
+    """``name``; where it is empty what ``HETRL_RUNNER`` says, as a worker that has only the flow does; else ``process``."""
+    return name or os.environ.get("HETRL_RUNNER") or "process"
 
 
 def make_runner(name: str) -> StageRunner:

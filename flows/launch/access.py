@@ -61,10 +61,18 @@ def grant(store: str, *, workdir: Path, extra_mounts: Sequence[Mount], network: 
 
 
 def hand_over(workdir: Path, access: Access) -> None:
-    """Give the work folder and the request in it to the container's user (only root can, and only root needs to)."""
-    if os.geteuid() == 0:
+    """Give the work folder and the request in it to the container's user (only root can, and only root needs to).
+
+    Raises ``InputError`` where this root may not: one in a container without that capability.
+    """
+    if os.geteuid() != 0:
+        return
+    try:
         for path in (workdir, *workdir.iterdir()):
             os.chown(path, access.uid, access.gid, follow_symlinks=False)
+    except PermissionError:
+        raise InputError(f"this root may not give {workdir} to the stage's user {access.uid}",
+                         fix="run the flow as another user (of infra/compose.yaml: HETRL_UID), who owns the folder") from None
 
 
 def _user(store_folder: Path | None) -> tuple[int, int]:

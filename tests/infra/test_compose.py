@@ -81,6 +81,8 @@ def test_it_says_what_the_embedded_services_say(compose: dict[str, Any]) -> None
     assert SERVER_SETTINGS.items() <= server.items()
     assert worker["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == str(HEARTBEAT_S)
     assert worker["HETRL_DOCKER_NETWORK"] == compose["networks"]["hetrl"]["name"]
+    assert worker["HETRL_RUNNER"] == "docker", "no stage's packages are in the flow's image"
+    assert compose["services"]["worker"]["hostname"] == "hetrl-worker", "a sweep knows the stages of an earlier container of the worker by it"
     source, _, target = next(v for v in compose["services"]["worker"]["volumes"] if v.startswith(worker["HETRL_HOME"])).partition(":")
     assert source == target == worker["HETRL_HOME"], "stages' folders are bind mounts of the host: one path on both sides"
 

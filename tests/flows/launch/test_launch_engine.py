@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from artifacts.errors import InputError, RunnerUnavailable
 from artifacts.invocation import Log, StageRequest
-from flows.launch import make_runner
+from flows.launch import chosen_runner, make_runner
 from flows.launch.docker_runner import DockerRunner
 from flows.launch.docker_settings import DockerSettings
 from tests.flows.launch.docker_images import PREFIX, ours
@@ -145,6 +146,28 @@ def test_no_permission_for_the_engine(engine: docker.DockerClient) -> None:
     line = os.read(said, 10000).decode()
     os.close(said)
     assert line.startswith("RunnerUnavailable: no permission for the Docker engine") and "usermod -aG docker" in line
+
+
+def test_the_runner_of_a_place_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HETRL_RUNNER", raising=False)
+    assert (chosen_runner(""), chosen_runner("docker")) == ("process", "docker")
+    monkeypatch.setenv("HETRL_RUNNER", "docker")
+    assert (chosen_runner(""), chosen_runner("process")) == ("docker", "process")
+
+
+GIVE = """
+import sys; from pathlib import Path; from flows.launch.access import Access, hand_over; from artifacts.errors import HetrlError
+try: hand_over(Path(sys.argv[1]), Access(uid=65534, gid=65534, environment={}, mounts=[], network="none"))
+except HetrlError as error: print(error.line)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="root, and setpriv, which takes a right from it")
+def test_a_root_that_may_not_give_folders_away_is_told_so(tmp_path: Path) -> None:
+    """As the worker of infra/compose.yaml would be, were it root: it has no capability."""
+    command = ["setpriv", "--bounding-set", "-chown", "--inh-caps", "-chown", sys.executable, "-c", GIVE, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("InputError: this root may not give ") and "HETRL_UID" in said
 
 
 def test_a_runner_nobody_knows() -> None:

@@ -22,7 +22,7 @@ def services(tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server) -> I
         prefect.start_server(port)
         prefect.deploy(ROOT, port)
         prefect.start_worker(ROOT, {**s3_server.environment(), "HETRL_STORE": store_url()}, port)
-        yield Services(port, s3_server)
+        yield Services(port=port, s3=s3_server)
     finally:
         for name in (prefect.WORKER, prefect.SERVER):
             running = daemon.find(home(), name)

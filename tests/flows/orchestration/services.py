@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import socket
@@ -9,10 +10,12 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from flows.services import prefect
 from flows.services.s3 import S3Server
@@ -21,14 +24,18 @@ ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)
-class Services:
+class Server:
+    """A Prefect server on loopback. ``auth``: user:password, where it asks for them."""
+
     port: int
-    s3: S3Server
+    auth: str = field(default="", repr=False)
 
     def api(self, path: str, body: dict[str, Any] | None = None, *, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{prefect.api_url(self.port)}{path}", data=data, headers={"content-type": "application/json"},
-                                         method=method)
+        headers = {"content-type": "application/json"}
+        if self.auth:
+            headers["authorization"] = "Basic " + base64.b64encode(self.auth.encode()).decode()
+        request = urllib.request.Request(f"{prefect.api_url(self.port)}{path}", data=data, headers=headers, method=method)
         for _ in range(30):
             try:
                 with urllib.request.urlopen(request, timeout=120) as answer:
@@ -96,6 +103,13 @@ class Services:
         return {t["name"]: t["state_name"] for t in found}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Services(Server):
+    """With the embedded S3 server its worker's runs write to."""
+
+    s3: S3Server
+
+
 def free_port() -> int:
     """Below the ports the kernel hands out by itself: nobody gets it by chance while the server is still starting."""
     while True:
@@ -103,3 +117,18 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+
+
+def wait_for_stage(name: str, within_s: float = 300) -> psutil.Process:
+    """The process of a stage that runs: ``stages.profile``."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        for process in psutil.process_iter():
+            try:
+                line = process.cmdline()
+            except psutil.Error:
+                continue
+            if name in line and process.parent() is not None and "--request" in line:
+                return process
+        time.sleep(0.1)
+    raise AssertionError(f"{name} did not start")

@@ -20,7 +20,7 @@ from flows.graph import ORDER
 from flows.services import prefect
 from flows.services.state import store_url
 from flows.slots import cluster_slot
-from tests.flows.orchestration.services import ROOT, Services
+from tests.flows.orchestration.services import ROOT, Services, wait_for_stage
 
 JOB = str(ROOT / "infra/jobs/qwen3-4b-grpo.yaml")
 PAIR = str(ROOT / "infra/clusters/workstation-pair.yaml")
@@ -64,7 +64,7 @@ def test_the_form_has_a_typed_field_for_every_parameter(services: Services) -> N
     fields = train["parameter_openapi_schema"]["properties"]
     assert set(fields) == {"job", "cluster", "from_stage", "until_stage", "only", "force", "dry_run", "runner", "engine", "store",
                            "budget", "topology", "warm_start", "prefer_stable", "review_minutes", "on_silence", "reason"}
-    assert fields["runner"]["enum"] == ["process", "docker"] and fields["on_silence"]["enum"] == ["adopt", "keep"]
+    assert fields["runner"]["enum"] == ["", "process", "docker"] and fields["on_silence"]["enum"] == ["adopt", "keep"]
     assert all(fields[name]["enum"] == list(ORDER) for name in ("from_stage", "until_stage"))
     assert (fields["review_minutes"]["minimum"], fields["review_minutes"]["maximum"]) == (0, 7 * 24 * 60)
     kinds = {name: field.get("type") for name, field in fields.items()}
@@ -110,7 +110,7 @@ def test_bad_input_fails_the_run_with_one_line(services: Services) -> None:
 
 def test_a_cancelled_run_leaves_no_stage_behind(services: Services) -> None:
     run = services.start("train", cluster="local", until_stage="profile", force=True)
-    stage = _wait_for_stage("stages.profile")
+    stage = wait_for_stage("stages.profile")
     command = [sys.executable, "-m", "prefect", "flow-run", "cancel", run]
     subprocess.run(command, env=prefect.environment(services.port), cwd=ROOT, check=True, capture_output=True, timeout=300)
     assert services.finish(run)["type"] == "CANCELLED"
@@ -119,26 +119,12 @@ def test_a_cancelled_run_leaves_no_stage_behind(services: Services) -> None:
 
 def test_a_killed_flow_leaves_no_stage_behind(services: Services) -> None:
     run = services.start("train", cluster="local", until_stage="profile", force=True)
-    stage = _wait_for_stage("stages.profile")
+    stage = wait_for_stage("stages.profile")
     flow = stage.parent()
     assert flow is not None
     flow.send_signal(signal.SIGKILL)
     assert services.finish(run)["type"] == "CRASHED"
     assert _gone(stage)
-
-
-def _wait_for_stage(name: str, within_s: float = 300) -> psutil.Process:
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        for process in psutil.process_iter():
-            try:
-                line = process.cmdline()
-            except psutil.Error:
-                continue
-            if name in line and process.parent() is not None and "--request" in line:
-                return process
-        time.sleep(0.1)
-    raise AssertionError(f"{name} did not start")
 
 
 def _gone(process: psutil.Process, within_s: float = 120) -> bool:
