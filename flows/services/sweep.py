@@ -1,4 +1,4 @@
-"""Stops what crashed runs left behind, with every runner that is there. ``python -m flows.services.sweep`` does it and says what it was."""
+"""Stops what crashed runs left behind, with every runner that is there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,3 @@ def sweep_all() -> list[str]:
         except RunnerUnavailable:
             continue
     return swept
-
-
-if __name__ == "__main__":
-    for what in sweep_all():
-        print(f"swept {what}", flush=True)

@@ -68,12 +68,12 @@ class OneServer:
         command = command.replace(":4200", f":{self.prefect_port}").replace(":8333", f":{self.s3_port}").removeprefix("sudo ")
         return re.sub(r"(containers/build\.py) .*", rf"\1 {' '.join(BUILT)}", command)
 
-    def run(self, *commands: str, after: tuple[str, ...] = (), more: Mapping[str, str] | None = None) -> str:
-        """Type ``commands`` in the copy, after the exports among ``after``; what they print. The first that fails ends the test with its words."""
-        exports = [self.typed(c) for c in after if c.startswith("export ")]
+    def run(self, *commands: str) -> str:
+        """Type ``commands`` in the copy, one after the other; what they print. The first that fails ends the test with its words."""
+        exports: list[str] = []
         said = ""
         for command in commands:
-            done = subprocess.run(["bash", "-c", "\n".join([*exports, self.typed(command)])], cwd=self.checkout, env=self.environment() | dict(more or {}),
+            done = subprocess.run(["bash", "-c", "\n".join([*exports, self.typed(command)])], cwd=self.checkout, env=self.environment(),
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=900)
             assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
             said += done.stdout + done.stderr

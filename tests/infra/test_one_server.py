@@ -108,10 +108,10 @@ def test_every_service_becomes_healthy_and_the_deployments_are_there(server: One
 
 def test_a_run_has_its_stages_in_containers_and_its_versions_in_the_bucket(server: OneServer, engine: docker.DockerClient, api: Server,
                                                                            store: Store) -> None:
-    typed(server, SECTION, "prefect deployment run hetrl/train", more=" --param until_stage=schedule --param budget=300")
+    typed(server, SECTION, "prefect deployment run hetrl/train", more=" --param until_stage=schedule --param budget=3s")
     [run] = api.api("/flow_runs/filter", {})
     assert run["state"]["name"] == "Completed" and set(api.tasks(run["id"])) == {"profile", "schedule"}
-    assert "Qwen3-8B" in api.shown(run["id"], "hetrl-plan")
+    assert "qwen3-8b-grpo" in api.shown(run["id"], "hetrl-plan")
     for stage in ("profile", "schedule"):
         made = store.latest(stage)
         assert made is not None
@@ -126,7 +126,7 @@ def test_a_run_has_its_stages_in_containers_and_its_versions_in_the_bucket(serve
 
 def test_a_device_that_is_taken_out_has_the_plan_made_again(server: OneServer, engine: docker.DockerClient, api: Server, store: Store) -> None:
     in_force, began = store.latest("schedule"), datetime.now(UTC)
-    assert "nightly" in typed(server, CHANGES, "prefect deployment schedule ls")
+    assert "0 3 * * *" in typed(server, CHANGES, "prefect deployment schedule ls")
     typed(server, CHANGES, "sed -i ")
     typed(server, CHANGES, "prefect deployment run hetrl/profile")
     run = api.started_by(REPLAN, after=began)
@@ -152,11 +152,28 @@ def test_the_run_is_a_page_in_a_real_browser(api: Server, tmp_path: Path) -> Non
     assert picture.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_down_ends_a_running_stage_too_and_leaves_nothing(server: OneServer, engine: docker.DockerClient, api: Server) -> None:
+def long_stage(server: OneServer, engine: docker.DockerClient, api: Server) -> str:
+    """Have a search of ten minutes started; the container it runs in."""
     run = api.start("schedule", force=True, budget="600s")
     deadline = time.monotonic() + 300
-    while not server.stages(engine):
+    while not (found := server.stages(engine)):
         assert time.monotonic() < deadline, api.api(f"/flow_runs/{run}")["state"]
         time.sleep(0.5)
+    return found[0]
+
+
+def test_a_new_worker_ends_the_stages_of_one_that_was_killed(server: OneServer, engine: docker.DockerClient, api: Server) -> None:
+    stage = long_stage(server, engine, api)
+    server.containers(engine)["worker"].kill()
+    assert server.stages(engine) == [stage], "nobody is left to end it"
+    server.run(*exports(SECTION[:UP]), SECTION[UP] + " --no-deps --force-recreate worker")
+    deadline = time.monotonic() + 300
+    while server.stages(engine):
+        assert time.monotonic() < deadline, server.logs(engine)
+        time.sleep(0.5)
+
+
+def test_down_ends_a_running_stage_too_and_leaves_nothing(server: OneServer, engine: docker.DockerClient, api: Server) -> None:
+    long_stage(server, engine, api)
     server.run(*exports(SECTION[:UP]), DOWN)
     assert server.left(engine) == {"containers": [], "stages": [], "networks": [], "volumes": []}

@@ -50,7 +50,7 @@ def test_a_server_that_is_killed_under_a_run_and_comes_back(services: Services) 
     made = set(store.versions("schedule")) - before
     assert made == {store.latest("schedule")}, "made once, by the stage that ran when the server was killed"
     assert store.verify() == []
-    assert "Qwen3-4B" in services.shown(run, "hetrl-plan")
+    assert "qwen3-4b-grpo" in services.shown(run, "hetrl-plan")
     deadline = time.monotonic() + 300
     while services.tasks(run) != {"profile": "Completed", "schedule": "Completed"}:  # what the run told nobody is sent again, every half minute
         assert time.monotonic() < deadline, services.tasks(run)
