@@ -55,7 +55,7 @@ KINDS: list[tuple[str, Callable[[list[str]], bool]]] = [
     (r"cp ", lambda words: exists(words[1])),
     (r"sed -i ", lambda words: exists(words[-1])),
     (r"pip install |pip-audit |sudo apt-get |apt-get ", lambda words: all(exists(word) for word in words if word.startswith(("infra/", "containers/")))),
-    (r"export [A-Z_]+=", lambda words: True),
+    (r"export [A-Z_0-9]+=", lambda words: True),
     (r"install -d |mkdir |cd |ls ", lambda words: True),
     # Run by tests/flows/orchestration, where it is of this project's deployments; names of deployments are checked below.
     (r"prefect ", lambda words: words[1] in ("deployment", "work-pool", "--no-prompt", "flow-run", "server", "worker", "automation", "config")),
