@@ -98,7 +98,8 @@ def store(server: OneServer) -> Store:
 
 def test_every_service_becomes_healthy_and_the_deployments_are_there(server: OneServer, engine: docker.DockerClient, api: Server) -> None:
     server.until(engine, {"postgres": "healthy", "prefect": "healthy", "s3": "healthy", "worker": "healthy", "deploy": "exited (0)"})
-    assert all(service in typed(server, SECTION, "docker compose -p hetrl -f infra/compose.yaml ps") for service in server.states(engine))
+    listed = typed(server, SECTION, "docker compose -p hetrl -f infra/compose.yaml ps")
+    assert all(service in listed for service in server.states(engine))
     assert {d["name"] for d in api.api("/deployments/filter", {})} == {d["name"] for d in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]}
     with pytest.raises(AssertionError, match="401"):
         Server(server.prefect_port).api("/deployments/filter", {})
