@@ -46,8 +46,8 @@ class Calibration(Document):
         return self.overhead_s * (calls_of(tasks) / self.overhead_calls if self.overhead_calls else 1.0)
 
     def factor(self, *, task: str, device_class: str, alike: Collection[str] = ()) -> float:
-        """The factor for a task on a class. Where it was not seen there, the mean (of logarithms, by evidence) of what it showed on the classes
-        ``alike``: else a class nobody ever measured would look fast beside those that were found to be slower than thought. 1 where there are none.
+        """The factor for a task on a class. Where it was not seen there, the mean (of logarithms, by evidence) of what it showed on the
+        classes ``alike``: else a class nobody measured would look fast beside those found to be slower than thought. 1 without any.
         """
         known = self.known(task=task, device_class=device_class)
         if known:

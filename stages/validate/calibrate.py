@@ -41,9 +41,9 @@ def fit(
 
     A run whose prediction was made with factor f₀ and is off by the ratio r = measured / predicted says f₀·r. The new factor is the mean
     of what the runs say, of their logarithms, each by its evidence (inverse variance: the scatter within the run and between runs),
-    together with a prior at 1 (on a class not seen before, at what its like showed); so the first run moves a factor nearly to what it says, one of few, scattered iterations less far.
-    A task on several classes gives each of them the same r: the log cannot tell them apart. What this run did not see keeps what was
-    learned before.
+    together with a prior at 1 (on a class not seen before, at what its like showed); so the first run moves a factor nearly to what it
+    says, one of few, scattered iterations less far. A task on several classes gives each of them the same r: the log cannot tell them
+    apart. What this run did not see keeps what was learned before.
 
     Args:
         used: the calibration the prediction was made with; None if it is not at hand.
