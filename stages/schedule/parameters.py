@@ -9,6 +9,8 @@ from pydantic import Field
 from artifacts.base import Name, Strict
 
 DEFAULT_EVALUATIONS = 20_000
+AUTO_EACH, AUTO_MOST = 25_000, 600_000
+"""Of ``auto``, whose evaluations cost a fifteenth of the others': for each device, and at most (5 to 10 processor seconds at 24 devices)."""
 
 SolverName = Literal["auto", "sha-ea", "sha-ea-published", "exact", "ilp", "verl", "streamrl", "deap", "random"]
 Operator = Literal["halving", "local-search", "balancing", "seeds"]
@@ -18,8 +20,8 @@ class ScheduleParameters(Strict):
     """Parameters of the schedule stage."""
 
     solver: SolverName = Field(default="auto", description="auto: the best there is")
-    evaluations: int = Field(
-        default=DEFAULT_EVALUATIONS, ge=1, le=10**9, description="search budget; the same seed gives the same plan anywhere"
+    evaluations: int | None = Field(
+        default=None, ge=1, le=10**9, description="search budget; the same seed gives the same plan anywhere; empty: what the solver needs"
     )
     seconds: float | None = Field(default=None, gt=0, le=86_400, description="search budget in seconds instead")
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
@@ -37,3 +39,9 @@ class ScheduleParameters(Strict):
     )
     price_only: bool = Field(default=False, description="price the plan among the inputs instead of searching for one")
     fidelity: Literal["calibrated", "paper"] = Field(default="calibrated", description="cost model that prices it")
+
+    def budget(self, *, devices: int) -> int:
+        """Evaluations on a fleet of that size."""
+        if self.evaluations is not None:
+            return self.evaluations
+        return min(max(AUTO_EACH * devices, DEFAULT_EVALUATIONS), AUTO_MOST) if self.solver == "auto" else DEFAULT_EVALUATIONS

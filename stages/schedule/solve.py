@@ -165,7 +165,7 @@ def _run(
     """One search with a share of the budget; stopped early where ``on_progress`` says so. ``stay``: what moving is counted from."""
     name, solver = solver_named(parameters.solver)
     seconds = None if parameters.seconds is None else parameters.seconds * share
-    budget = Budget(evaluations=max(1, int(parameters.evaluations * share)), seconds=seconds)
+    budget = Budget(evaluations=max(1, int(parameters.budget(devices=problem.fleet.size) * share)), seconds=seconds)
     solver.ready(problem)
     evaluator = Evaluator(
         evenly(problem) if "balancing" in parameters.without else solver.sees(problem),
