@@ -16,8 +16,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 LAYER = {"profile": "light", "validate": "light", "schedule": "solver", "deploy": "engine-cpu", "train": "engine-cpu"}
 # Imported where it is there and done without where it is not: the light image measures devices with numpy and reaches no live Ray cluster;
-# DEAP is one of the baselines.
-OPTIONAL = {("profile", "torch"), ("profile", "ray"), ("schedule", "deap"), ("train", "transformer_engine")}
+# DEAP is one of the baselines, and Ray is for --workers ray.
+OPTIONAL = {("profile", "torch"), ("profile", "ray"), ("schedule", "deap"), ("schedule", "ray"), ("train", "transformer_engine")}
 
 
 def listed(layer: str) -> set[str]:
