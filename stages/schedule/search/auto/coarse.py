@@ -165,8 +165,8 @@ class Coarse:
             fresh = list({(mask, self._content(subset)): (mask, subset) for mask, subset in missing}.values())
             for first in range(0, len(fresh), len(self.benches)):
                 now = fresh[first : first + len(self.benches)]
-                for at, found in zip(now, pool.map(self._price, self.benches, *zip(*now, strict=True)), strict=True):
-                    self._learn(*at, *found)
+                for group, found in zip(now, pool.map(self._price, self.benches, *zip(*now, strict=True)), strict=True):
+                    self._learn(*group, *found)
                 if not going():
                     return
 
