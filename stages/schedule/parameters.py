@@ -9,8 +9,8 @@ from pydantic import Field
 from artifacts.base import Name, Strict
 
 DEFAULT_EVALUATIONS = 20_000
-AUTO_EACH, AUTO_MOST = 25_000, 600_000
-"""Of ``auto``, whose evaluations cost a fifteenth of the others': for each device, and at most (5 to 10 s of a processor at 24 devices)."""
+AUTO_EACH, AUTO_MOST = 50_000, 1_000_000
+"""Of ``auto``, whose evaluations cost a fifteenth of the others': for each device, and at most (8 to 15 s of a processor at 24 devices)."""
 
 SolverName = Literal["auto", "sha-ea", "sha-ea-published", "exact", "ilp", "verl", "streamrl", "deap", "random"]
 Operator = Literal["halving", "local-search", "balancing", "seeds"]
