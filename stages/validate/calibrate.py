@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from artifacts.calibration import Calibration, Factor, calls_of
-from artifacts.job import ROLE_OF_TASK
 from artifacts.prediction import Prediction
 from artifacts.topology import Topology
 from artifacts.validation import Row
@@ -77,7 +76,7 @@ def fit(
     if shared:
         notes.append(f"one factor for all device classes of {', '.join(shared)}: the log cannot tell them apart")
     earlier = before.runs if before else 0
-    beside, tasks = comparison.beside.median_s if comparison.beside else 0.0, sum(t in ROLE_OF_TASK for t in prediction.tasks)
+    beside, tasks = comparison.beside.median_s if comparison.beside else 0.0, len(prediction.tasks)
     calibration = Calibration(
         factors=[*factors.values(), *carried],
         overhead_s=(earlier * (before.overhead(tasks=tasks) if before else 0.0) + beside) / (earlier + 1),
