@@ -44,13 +44,15 @@ run: install
 	$(BIN)/hetrl report --out .hetrl/report.html || status=$$?; \
 	exit $$status
 
-# Two processes side by side: what imports verl and Megatron-Core does not share one with a thousand tests before it. Its output comes last.
+# First, alone, what compares measurements of this machine. Then two processes side by side: what imports verl and Megatron-Core does not share
+# one with a thousand tests before it. Its output comes last.
 test: test-install
 	containers/engine.sh start
 	@mkdir -p .hetrl; status=0; \
-	$(BIN)/python -m pytest tests/stages/train tests/stages/validate tests/test_end_to_end.py >.hetrl/tests-of-training.log 2>&1 & \
+	$(BIN)/python -m pytest -m quiet || status=$$?; \
+	$(BIN)/python -m pytest -m "not quiet" tests/stages/train tests/stages/validate tests/test_end_to_end.py >.hetrl/tests-of-training.log 2>&1 & \
 	training=$$!; trap 'kill $$training' INT TERM; \
-	$(BIN)/python -m pytest --ignore=tests/stages/train --ignore=tests/stages/validate --ignore=tests/test_end_to_end.py || status=$$?; \
+	$(BIN)/python -m pytest -m "not quiet" --ignore=tests/stages/train --ignore=tests/stages/validate --ignore=tests/test_end_to_end.py || status=$$?; \
 	wait $$training || status=$$?; cat .hetrl/tests-of-training.log; \
 	containers/engine.sh stop >/dev/null; exit $$status
 

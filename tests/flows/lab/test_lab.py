@@ -144,6 +144,7 @@ def test_a_round_trip_takes_twice_the_latency(state: LabState, spec: LabSpec, en
         assert float(said.output) == pytest.approx(2 * link.latency_ms / 1e3, abs=2e-3), (source, target)
 
 
+@pytest.mark.quiet
 def test_profile_finds_what_the_lab_was_made_of(state: LabState, spec: LabSpec) -> None:
     found: list[dict[str, float]] = []
     failed: list[str] = []

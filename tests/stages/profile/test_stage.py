@@ -53,6 +53,7 @@ def unless_overloaded() -> Iterator[None]:
         raise
 
 
+@pytest.mark.quiet
 def test_this_machine_end_to_end(bench: Bench) -> None:
     status, outcome, events = bench.run("v1", {"cluster": {"kind": "local"}, "seconds": 1.0, "machine": "here", "devices": 2})
     assert status == 0, outcome
@@ -143,6 +144,7 @@ def _profile(devices: int | None, seconds: float) -> Draft:
     return profile_local(devices=devices, seconds=seconds, machine="", strict=False, report=lambda *_: None)
 
 
+@pytest.mark.quiet
 def test_twenty_profiles_of_an_unchanged_machine_have_one_fingerprint_and_another_device_another() -> None:
     skip_where_overloaded()
     profiles: list[Topology] = []
@@ -165,6 +167,7 @@ def busy_machine() -> Iterator[None]:
     hog.wait()
 
 
+@pytest.mark.quiet
 @pytest.mark.usefixtures("busy_machine")
 def test_five_profiles_of_an_unchanged_busy_machine_have_one_fingerprint() -> None:
     skip_where_overloaded()
