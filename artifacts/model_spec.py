@@ -83,6 +83,11 @@ class ModelSpec(Strict):
         ends = self.embedding_params() * (1 if self.tied_embeddings else 2)
         return self.layers * self.layer_params() + ends + self.hidden
 
+    def weight_tensors(self) -> int:
+        """Tensors a trainer holds: of a layer two norms and fused projections (bias, per-head norms); embedding, last norm, head."""
+        layer = 6 + (2 if self.qk_norm else 0) + (1 if self.qkv_bias else 0)
+        return self.layers * layer + (2 if self.tied_embeddings else 3)
+
     def stage_params(self, *, layers: int, first: bool, last: bool, value_head: bool = False) -> int:
         """Parameters a pipeline stage holds; with tied embeddings a last stage that is not the first holds a copy.
 

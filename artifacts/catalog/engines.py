@@ -53,6 +53,15 @@ class RolloutCapability(Strict):
     host: DecodeHost
 
 
+class WeightExport(Strict):
+    """What the actor's host does with each weight tensor of an update, beside moving its bytes. 0: not measured on this engine."""
+
+    tensor_s: float = Field(default=0.0, ge=0, description="host time of one tensor")
+    collectives: int = Field(default=0, ge=0, description="one after the other, for one tensor, where the actor has pipeline stages: its "
+                             "name, its shape, itself. Each takes a message there and back between neighbouring stages")
+    collective_s: float = Field(default=0.0, ge=0, description="host time of one of them")
+
+
 class EngineMemory(Strict):
     """Memory that no formula of the model gives."""
 
@@ -90,6 +99,7 @@ class EngineCapability(Strict):
     launch_layer_s: float = Field(ge=0, description="host time to launch the operations of one layer and pass one by one")
     host_flops_per_s: float = Field(default=0, ge=0, description="best matmul rate of the CPU device on which the host's times "
                                     "were measured: on another they are in proportion to it; 0: the host is apart from the device")
+    export: WeightExport = WeightExport()
     memory: EngineMemory
     source: str
 

@@ -161,7 +161,7 @@ def _tasks(problem: Problem, hidden: Sequence[int]) -> Records:
 
 def _job(problem: Problem, names: Sequence[str]) -> Records:
     work, engine, job = problem.work, problem.engine, problem.job
-    response = job.response_tokens
+    response, tensors = job.response_tokens, problem.task("actor_training").model.weight_tensors()
     return records(
         JOB,
         rollout=[names.index("rollout")],
@@ -198,6 +198,9 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         step_gap=[engine.rollout.host.gap_s],
         step_each=[engine.rollout.host.sequence_s],
         step_layer=[engine.rollout.host.layer_s],
+        export=[tensors * engine.export.tensor_s],
+        gather=[tensors * engine.export.collectives * engine.export.collective_s],
+        gather_trips=[2.0 * tensors * engine.export.collectives],
     )
 
 

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from artifacts.calibration import Calibration, Factor
-from artifacts.catalog.engines import DecodeHost
+from artifacts.catalog.engines import DecodeHost, WeightExport
 from artifacts.job import Batch, Engine, Job, Lengths
 from artifacts.model_spec import ModelSpec
 from artifacts.topology import ClusterRef, ComputePoint, Device, Link, Machine, Measured, Topology
@@ -158,6 +158,7 @@ def random_problem(random: Random) -> Problem:
             "fully_sharded": random.random() < 0.3,
             "launch_layer_s": random.choice([0, 0, 1e-3, 1.0]),
             "gradient_bytes": random.choice([2, 4]),
+            "export": WeightExport(tensor_s=random.choice([0, 1e-3]), collectives=random.choice([0, 3]), collective_s=random.choice([0, 1e-2])),
         }
     )
     return replace(problem, engine=engine, cuts_memo={}, compiled={})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from artifacts.calibration import Calibration, Factor
+from artifacts.catalog.engines import WeightExport
 from artifacts.job import Job
 from artifacts.topology import Topology
 from stages.schedule.cost.bounds import roofline_s
@@ -13,7 +14,7 @@ from stages.schedule.documents import plan_document, price_plan
 from stages.schedule.draft import Cut, GroupDraft, Layout
 from stages.schedule.prediction import prediction_document
 from stages.schedule.problem import Problem, build_problem
-from tests.stages.schedule.builders import A100, CPU, L40S, SLOW_CPU, big_job, group_price, job, layout, topology
+from tests.stages.schedule.builders import A100, CPU, L40S, SLOW_CPU, big_job, group_price, job, layout, topology, with_engine
 
 ACTOR = ("rollout", "reference_inference", "actor_training")
 CRITIC = ("critic_inference", "critic_training")
@@ -71,7 +72,8 @@ def test_a_class_nobody_measured_is_taken_for_as_slow_as_its_like() -> None:
 
 
 def update_s(problem: Problem, *, actor: Layout, rollout: Layout) -> float:
-    """The kernel's seconds of one weight update, the two in groups of their own."""
+    """The kernel's seconds of one weight update, the two in groups of their own; without what the host does with each tensor."""
+    problem = with_engine(problem, export=WeightExport())
     return compose(problem, [group_price(problem, actor_training=actor), group_price(problem, rollout=rollout)]).weight_update_s
 
 
@@ -81,6 +83,25 @@ def test_weights_come_from_the_nearest_holder_over_the_link_between() -> None:
     actor, rollout = layout([[[0], [1]]], (2, 2), (32,), (4,), 8), layout([[[2]]], (4,), (32,))
     params = problem.task("rollout").model.params()
     assert update_s(problem, actor=actor, rollout=rollout) == pytest.approx(2 * 1e-3 + 2 * params / 1e6 + 2 * params / 5e9)
+
+
+def test_stages_tell_each_other_every_tensor_there_and_back() -> None:
+    """35 tensors; the slow host takes three times as long. Only the way between the stages counts, twice for each collective."""
+    fleet = topology([(CPU, 1), (SLOW_CPU, 1), (CPU, 1)], lan=(0.02, 1e9))
+    problem = build_problem(job("tiny-qwen3", algorithm="grpo"), fleet)
+    rollout = group_price(problem, rollout=layout([[[2]]], (4,), (32,)))
+
+    def seconds(actor: Layout, **export: float) -> float:
+        costly = with_engine(problem, export=WeightExport.model_validate(export), host_flops_per_s=CPU.flops)
+        free = with_engine(problem, export=WeightExport())
+        costs, nothing = (compose(p, [group_price(p, actor_training=actor), rollout]).weight_update_s for p in (costly, free))
+        return costs - nothing
+
+    stages, whole = layout([[[0], [1]]], (2, 2), (32,), (4,), 8), layout([[[0]], [[1]]], (4,), (16, 16), (4, 4), 4)
+    slow = CPU.flops / SLOW_CPU.flops
+    assert problem.task("actor_training").model.weight_tensors() == 35 and slow > 1
+    assert seconds(stages, tensor_s=0.01, collectives=7, collective_s=0.001) == pytest.approx(35 * (slow * 0.01 + 7 * (slow * 0.001 + 2 * 0.02)))
+    assert seconds(whole, tensor_s=0.01, collectives=7, collective_s=0.001) == pytest.approx(35 * slow * 0.01)
 
 
 def test_a_near_replica_of_the_actor_serves_where_there_is_one() -> None:

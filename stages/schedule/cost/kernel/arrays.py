@@ -113,6 +113,9 @@ JOB = _record(
         ("step_gap", _F),  # host seconds between two decode steps
         ("step_each", _F),  # … more for each sequence
         ("step_layer", _F),  # host seconds to launch one layer's operations in a decode step
+        ("export", _F),  # host seconds of a weight update's tensors
+        ("gather", _F),  # … more where the actor has pipeline stages
+        ("gather_trips", _F),  # latencies between neighbouring stages that it then waits for
     ]
 )
 ROW = _record([("group", _I), ("dp", _I), ("pp", _I), ("tp", _I), ("micro_batches", _I)])  # micro-batches of each mini-batch

@@ -77,4 +77,22 @@ def weight_update(tb: Tables, fp: Flat, lg: Ledger) -> float:
         slowest = max(slowest, fetched + inside + needed / machines[SLOW_HBM, m])
     for m in range(len(tb.box)):
         slowest = max(slowest, machines[SENT, m] * tb.box[m].sends)
-    return factor * slowest
+    return factor * (slowest + export_seconds(tb, fp))
+
+
+@inner
+def export_seconds(tb: Tables, fp: Flat) -> float:
+    """What the actor's slowest host does with every tensor, and, where there are stages, the messages that go there and back between
+    neighbours (first shards) for each: Σ over the hops of the replica with the longest way."""
+    a = tb.job[0].actor
+    dp, pp, tp = fp.row[a].dp, fp.row[a].pp, fp.row[a].tp
+    slow = way = 0.0
+    for i in range(dp):
+        hops = 0.0
+        for j in range(pp):
+            for k in range(tp):
+                slow = max(slow, tb.dev[fp.ranks[a, (i * pp + j) * tp + k]].slow)
+            if j > 0:
+                hops += tb.net[tb.dev[fp.ranks[a, (i * pp + j - 1) * tp]].machine, tb.dev[fp.ranks[a, (i * pp + j) * tp]].machine].latency
+        way = max(way, hops)
+    return slow * (tb.job[0].export + (tb.job[0].gather if pp > 1 else 0.0)) + way * tb.job[0].gather_trips

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from stages.train.engines.simulator.collectives import hops
 from stages.train.engines.simulator.graph import Graph, Label
@@ -20,6 +21,7 @@ def add_weight_update(graph: Graph, setting: Setting, *, number: int) -> None:
         receivers[network.machine[d]].append(d)
     both = tuple(sorted({*actor.devices, *rollout.devices}))
     begin = graph.add(Label(WEIGHT_UPDATE, "begin", number), both)
+    _add_export(graph, setting, label, begin)
     for machine, devices in receivers.items():
         share = min(1.0, len(devices) / rollout.strategy.tp)
         for j in range(actor.strategy.pp):
@@ -30,6 +32,20 @@ def add_weight_update(graph: Graph, setting: Setting, *, number: int) -> None:
                 graph.add(label, tuple(devices), busy_s=exchange.alone_s, flows=exchange.flows, after=[begin])
         _add_inside(graph, setting, machine, devices, label)
     graph.add(Label(WEIGHT_UPDATE, "end", number), both)
+
+
+def _add_export(graph: Graph, setting: Setting, label: Label, begin: int) -> None:
+    """The replicas go through their tensors, one after the other: their hosts handle each, and stages tell each other which it is, there
+    and back."""
+    export, actor, network = setting.engine.export, setting.tasks["actor_training"], setting.network
+    slow = setting.devices.host_slowness(actor.devices, stated_flops_per_s=setting.engine.host_flops_per_s)
+    for stages in actor.units:
+        each = slow * export.tensor_s
+        if len(stages) > 1:
+            there = sum(network.link(network.machine[a[0]], network.machine[b[0]])[0] for a, b in pairwise(stages))
+            each += export.collectives * (slow * export.collective_s + 2 * there)
+        if each:
+            graph.add(label, tuple(d for stage in stages for d in stage), busy_s=actor.model.weight_tensors() * each, after=[begin])
 
 
 def _nearest(setting: Setting, stage: int, machine: int, bytes_: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 
 from stages.schedule.draft import Layout
 from stages.schedule.problem import WEIGHT_UPDATE, Problem
@@ -41,7 +42,18 @@ def weight_update_s(problem: Problem, fleet: Fleet, *, actor: Layout, rollout: L
         slowest = max(slowest, fetched + _inside_s(fleet, actor, here, devices, needed) + needed / fleet.slowest_memory(devices))
     sending = max((bytes_ * fleet.sends[m] for m, bytes_ in sent.items()), default=0.0)
     factor = max(problem.factors(WEIGHT_UPDATE)[d] for d in rollout.devices())
-    return float(factor * max(slowest, sending))
+    return float(factor * (max(slowest, sending) + _export_s(problem, fleet, actor)))
+
+
+def _export_s(problem: Problem, fleet: Fleet, actor: Layout) -> float:
+    """Every tensor's time on the slowest host; in stages also of its collectives, each of them two messages on every hop of the longest way."""
+    export, tensors = problem.engine.export, problem.task("actor_training").model.weight_tensors()
+    host = tensors * export.tensor_s
+    if actor.pp == 1:
+        return fleet.slowest_host(actor.devices()) * host
+    ways = [sum(fleet.latency[a][b] for a, b in pairwise(fleet.machine[d] for d in stages)) for stages in actor.ranks[:, :, 0].tolist()]
+    count = tensors * export.collectives
+    return fleet.slowest_host(actor.devices()) * (host + count * export.collective_s) + 2 * count * max(ways)
 
 
 def _inside_s(fleet: Fleet, actor: Layout, here: int, devices: list[int], needed: float) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifacts.catalog import models
+from artifacts.catalog.engines import WeightExport
 from artifacts.errors import InfeasiblePlan
 from artifacts.job import Engine, Job
 from artifacts.plan import Group, Plan, Strategy
@@ -26,7 +27,7 @@ from stages.train.engines.simulator.log import lines
 from stages.train.engines.simulator.rollout import check_cache
 from stages.train.engines.simulator.setting import Setting, setting_of
 from tests.benchmarks.random_plans import random_plans
-from tests.stages.schedule.builders import A100, L4, L40S, job, topology
+from tests.stages.schedule.builders import A100, CPU, L4, L40S, job, topology
 from tests.stages.train.simulator.invariants import assert_all
 
 FLEET = topology([(A100, 4), (A100, 2), (L40S, 4), (L4, 1), (L4, 1)], regions=["east", "east", "west", "west", "west"])
@@ -189,6 +190,20 @@ def test_one_device_by_hand() -> None:
     computed += m.layers * 32 * 512 * (10 * m.hidden + 3 * m.intermediate + 2 * (q + kv)) * 2 / A100.hbm
     assert prefill == pytest.approx(computed, rel=0.2), "two chunks of 8192 tokens; the first half decodes beside the second"
     assert line.by_task_s["weight_update"] == pytest.approx(m.params() * 2 / A100.hbm, rel=1e-6)
+
+
+def test_stages_tell_each_other_every_tensor_there_and_back() -> None:
+    work, fleet = job("tiny-qwen3"), topology([(CPU, 1), (CPU, 1)], lan=(0.02, 1e9))
+    [plan] = [p for _, p in islice(random_plans(work, fleet, seed=0), 40) if p.tasks["actor_training"].pp == 2][:1]
+    setting = setting_of(work, fleet, plan)
+    engine = setting.engine.model_copy(update={"export": WeightExport(tensor_s=0.01, collectives=7, collective_s=0.001), "host_flops_per_s": CPU.flops})
+    costly, free = (replace(setting, engine=engine.model_copy(update={"export": e})) for e in (engine.export, WeightExport()))
+    took = []
+    for one in (costly, free):
+        made = build(one, first=0, count=1)
+        took.append(lines(one, made, made.graph.play())[0].by_task_s["weight_update"])
+    assert setting.tasks["actor_training"].model.weight_tensors() == 35
+    assert took[0] - took[1] == pytest.approx(35 * (0.01 + 7 * (0.001 + 2 * 0.02)), rel=1e-6)
 
 
 @pytest.mark.parametrize(("change", "message"), [
