@@ -97,6 +97,8 @@ class EngineCapability(Strict):
     divided_hops: bool = Field(description="each tensor-parallel shard sends the next pipeline stage its part of the activations, not all")
     fully_sharded: bool = Field(description="weights and gradients divided over the replicas too, gathered for every pass")
     launch_layer_s: float = Field(ge=0, description="host time to launch the operations of one layer and pass one by one")
+    launch_token_s: float = Field(default=0, ge=0, description="… more for each token of the micro-batch: what a CPU's small operations "
+                                  "take beyond their bytes")
     host_flops_per_s: float = Field(default=0, ge=0, description="best matmul rate of the CPU device on which the host's times "
                                     "were measured: on another they are in proportion to it; 0: the host is apart from the device")
     export: WeightExport = WeightExport()

@@ -10,11 +10,8 @@ machine busy.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +20,7 @@ from artifacts.plan import Plan
 from artifacts.prediction import Prediction
 from artifacts.store import open_store
 from artifacts.throughput import Throughput
-from flows.lab.machines import LabEngine
-from flows.lab.state import lab_identity, read_state
+from tests.benchmarks.on_the_lab import hetrl
 
 ROOT = Path(__file__).parents[2]
 SOLVERS = {"auto": "HetRL's", "verl": "verl's", "random": "a random one"}
@@ -87,32 +83,7 @@ def table(runs: list[Run]) -> str:
 
 
 def _hetrl(*options: str) -> dict[str, dict[str, object]]:
-    """``hetrl run``; the quotas are off from the start of training to the end of its first iteration."""
-    run = subprocess.Popen([sys.executable, "-m", "flows.cli.main", "run", *options, "--store", _STORE.absolute().as_uri(), "--json"],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert run.stdout is not None and run.stderr is not None
-    try:
-        for line in run.stderr:
-            print(line, end="", file=sys.stderr, flush=True)
-            if "train: 0/" in line:
-                _limit(lifted=True)
-            elif "train: 1/" in line:
-                _limit(lifted=False)
-        said = run.stdout.read()
-    finally:
-        _limit(lifted=False)
-    if run.wait() != 0:
-        raise SystemExit(run.returncode)
-    return dict(json.loads(said.splitlines()[-1]))
-
-
-def _limit(*, lifted: bool) -> None:
-    state, engine = read_state(), LabEngine(lab_identity())
-    try:
-        if state is not None:
-            engine.limit({m.name: engine.cores if lifted else m.cpus for m in state.spec.machines})
-    finally:
-        engine.close()
+    return hetrl("run", *options, "--store", _STORE.absolute().as_uri())
 
 
 if __name__ == "__main__":

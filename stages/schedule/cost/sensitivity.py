@@ -54,7 +54,7 @@ def _changes(problem: Problem, tables: Tables, price: PlanPrice) -> Iterator[tup
     yield from _links(problem, tables, used)
     yield from _lengths(tables)
     job = tables.job.copy()
-    for name in ("launch", "step_gap", "step_each", "step_layer", "export", "gather"):
+    for name in ("launch", "launch_token", "step_gap", "step_each", "step_layer", "export", "gather"):
         job[name] *= CHANGE
     yield "time of the host at launches, decode steps and weight updates", tables._replace(job=job)
 

@@ -194,6 +194,7 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         reserve=[engine.memory.reserve],
         overhead=[problem.overhead_s],
         launch=[engine.launch_layer_s],
+        launch_token=[engine.launch_token_s],
         beside=[0.0 if engine.host_flops_per_s else 1.0],
         step_gap=[engine.rollout.host.gap_s],
         step_each=[engine.rollout.host.sequence_s],

@@ -157,6 +157,7 @@ def random_problem(random: Random) -> Problem:
             "divided_hops": random.random() < 0.5,
             "fully_sharded": random.random() < 0.3,
             "launch_layer_s": random.choice([0, 0, 1e-3, 1.0]),
+            "launch_token_s": random.choice([0, 1e-5]),
             "gradient_bytes": random.choice([2, 4]),
             "export": WeightExport(tensor_s=random.choice([0, 1e-3]), collectives=random.choice([0, 3]), collective_s=random.choice([0, 1e-2])),
         }

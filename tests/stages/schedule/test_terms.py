@@ -24,7 +24,7 @@ def problem(kind: Kind = FAST, count: int = 1, *, recompute: str = "none", offlo
         small_model(), prompts=4, responses=2, micro=1, prompt=(4, 4), response=(4, 4),
         engine=Engine(recompute=recompute, offload=offload, rollout="vllm" if kind.vendor != "cpu" else "auto"),  # type: ignore[arg-type]
     )  # fmt: skip
-    return with_engine(build_problem(work, topology([(kind, count)])), **{"launch_layer_s": 0.0, "host_flops_per_s": 0.0, **engine})  # type: ignore[arg-type]
+    return with_engine(build_problem(work, topology([(kind, count)])), **{"launch_layer_s": 0.0, "launch_token_s": 0.0, "host_flops_per_s": 0.0, **engine})  # type: ignore[arg-type]
 
 
 def test_a_layer_takes_at_least_the_time_to_launch_it() -> None:
@@ -46,6 +46,8 @@ def test_a_cpu_device_is_its_own_host() -> None:
         after = task_price(problem(recompute=recompute, launch_layer_s=10.0, host_flops_per_s=2e6), name, ONE)
         assert after.time_s - before.time_s == pytest.approx(8 * 4 * passes * 20.0)
         assert after.terms["host"] == pytest.approx(8 * 4 * passes * 20.0)
+        more = task_price(problem(recompute=recompute, launch_layer_s=10.0, launch_token_s=0.5, host_flops_per_s=2e6), name, ONE)
+        assert more.terms["host"] == pytest.approx(8 * 4 * passes * 2 * (10.0 + 0.5 * TOKENS)), "eight micro-batches, four layers"
 
 
 def test_forward_and_backward_wait_for_the_host_each_by_itself() -> None:
@@ -95,7 +97,7 @@ def test_without_divided_hops_every_shard_sends_all() -> None:
     where = layout([[[0, 1], [2, 3]]], (3, 1), (8,), (1,), 8)
 
     def hops(divided: bool) -> float:
-        p = with_engine(build_problem(problem().job, topology([(FAST, 2)] * 2, lan=(1e-3, 1e5))), divided_hops=divided, launch_layer_s=0.0)
+        p = with_engine(build_problem(problem().job, topology([(FAST, 2)] * 2, lan=(1e-3, 1e5))), divided_hops=divided, launch_layer_s=0.0, launch_token_s=0.0)
         return task_price(p, "actor_training", where).terms["pp"]
 
     assert hops(divided=False) == pytest.approx(8 * 2 * (1e-3 + 2 * 128 / 1e5))

@@ -109,6 +109,7 @@ JOB = _record(
         ("reserve", _F),
         ("overhead", _F),
         ("launch", _F),  # host seconds to launch one layer's operations in one pass
+        ("launch_token", _F),  # … more for each token of the micro-batch
         ("beside", _F),  # 1: the host launches while the device works; 0: the device is its own host
         ("step_gap", _F),  # host seconds between two decode steps
         ("step_each", _F),  # … more for each sequence

@@ -140,7 +140,7 @@ def stage_seconds(
         else:
             load_ring(lg, fp, task, start, 1, tp)
             reduce = times * ring_pass(ring_of(tb, lg, tp), bytes_)
-    work, launch, beside = compute + wait + traffic, tb.job[0].launch * slow, tb.job[0].beside
+    work, launch, beside = compute + wait + traffic, (tb.job[0].launch + tb.job[0].launch_token * tokens) * slow, tb.job[0].beside
     forward = work / multiplier + reduce / passes
     host = max(0.0, launch - beside * forward) + max(0.0, (passes - 1.0) * launch - beside * (work + reduce - forward))
     head = softmax = 0.0

@@ -38,7 +38,7 @@ class Passes:
         self._whole_elements = whole / (task.strategy.tp if setting.engine.sequence_parallel else 1)
         self._divided_elements = divided
         self._read_bytes_per_s = cache(setting.devices.read_bytes_per_s)
-        self._launch_layer_s = cache(partial(_launch_layer_s, setting))
+        self._host_slowness = cache(partial(setting.devices.host_slowness, stated_flops_per_s=setting.engine.host_flops_per_s))
 
     def forward(self, unit: Unit, stage: int, micro: MicroBatch) -> Pass:
         return self._pass(unit, stage, micro, work=1, passes=1, head=1, softmax=SOFTMAX_FORWARD_BYTES)
@@ -70,15 +70,10 @@ class Passes:
             elements += model.score_elements(micro.squares) / tp
         busy = work * (max(flops / tp / rate, self._layer_bytes / memory) + elements * self._element_bytes / memory)
         reduce = ring(self._setting.network, unit, micro.tokens * self._activation_bytes_a_token, passes=2 * 2 * passes)
-        launch = passes * self._launch_layer_s(unit)
+        launch = passes * (self._engine.launch_layer_s + self._engine.launch_token_s * micro.tokens) * self._host_slowness(unit)
         busy = busy + launch if self._engine.host_flops_per_s else max(busy, launch - reduce.alone_s)
         if stage == strategy.pp - 1:
             busy += head * micro.tokens * self._head_flops_a_token / self._head_shards / rate / layers
             if not self._task.value_head:
                 busy += softmax * micro.tokens * model.vocab / tp / memory / layers
         return Pass(rounds=layers, busy_s=busy + reduce.alone_s, exchange=reduce)
-
-
-def _launch_layer_s(setting: Setting, unit: Unit) -> float:
-    engine = setting.engine
-    return engine.launch_layer_s * setting.devices.host_slowness(unit, stated_flops_per_s=engine.host_flops_per_s)

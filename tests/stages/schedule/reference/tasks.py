@@ -98,7 +98,7 @@ def stage_price(
     waiting = max(0.0, read - layer)
     forward = (layer + waiting + moved) / forwards + reduce / passes
     backward = layer + waiting + moved + reduce - forward
-    launch = engine.launch_layer_s * fleet.slowest_host(shards)
+    launch = (engine.launch_layer_s + engine.launch_token_s * tokens) * fleet.slowest_host(shards)
     own_host = engine.host_flops_per_s > 0
     host = passes * launch if own_host else max(0.0, launch - forward) + max(0.0, (passes - 1) * launch - backward)
     return Stage(
