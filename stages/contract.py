@@ -39,6 +39,26 @@ class Stopped(BaseException):
     """SIGTERM arrived: unwind, clean up, write nothing more."""
 
 
+class _LastWord:
+    """The outcome of this process's stage, said once: by the stage, or by a thread that sees that the stage will not come to it."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._said = threading.Lock()
+
+    def say(self, outcome: Outcome) -> bool:
+        """False where it was said before."""
+        if not self._said.acquire(blocking=False):
+            return False
+        self._out.write(outcome.model_dump_json() + "\n")
+        self._out.flush()
+        return True
+
+
+_last_word: list[_LastWord] = []
+"""That of the stage this process runs, if it runs one."""
+
+
 class StageContext:
     """What a stage works with: its inputs, its scratch folder, its voice, and the version it writes."""
 
@@ -135,14 +155,26 @@ def main(stage: str, run: Callable[[StageContext], dict[str, Any]], argv: list[s
     signal.signal(signal.SIGTERM, _stop)
     status: list[int] = []
     atexit.register(_end_at_once, status)
+    _last_word.append(_LastWord(out))
     status.append(_run(stage, run, arguments.request, out))
     sys.exit(status[0])
 
 
+def end_stage(error: HetrlError) -> None:
+    """End this process as a stage that failed with ``error``, from a thread: for when the main thread is held by a library that will not
+    give it back in time. Nothing is published, nothing cleaned up. Does nothing where the stage has had its last word, or none runs."""
+    if _last_word and _last_word[0].say(_failed(error)):
+        _end_at_once([error.exit_status])
+
+
+def _failed(error: HetrlError) -> Outcome:
+    return Outcome(status="error", kind=error.kind, message=error.message, fix=error.fix, details=error.details)
+
+
 def _run(stage: str, run: Callable[[StageContext], dict[str, Any]], request_path: str, out: TextIO) -> int:
     def finish(outcome: Outcome, status: int) -> int:
-        out.write(outcome.model_dump_json() + "\n")
-        out.flush()
+        if not _last_word[0].say(outcome):
+            threading.Event().wait()  # a thread is ending this process
         return status
 
     try:
@@ -156,8 +188,7 @@ def _run(stage: str, run: Callable[[StageContext], dict[str, Any]], request_path
         manifest = context.commit(summary)
         return finish(Outcome(status="ok", version=manifest.version, summary=summary), 0)
     except HetrlError as error:
-        failed = Outcome(status="error", kind=error.kind, message=error.message, fix=error.fix, details=error.details)
-        return finish(failed, error.exit_status)
+        return finish(_failed(error), error.exit_status)
     except (Stopped, KeyboardInterrupt):
         stopped = Outcome(status="error", kind="StageCrashed", message=f"stage {stage} was stopped; nothing was published")
         return finish(stopped, 143)

@@ -6,18 +6,22 @@ import os
 import signal
 import socket
 import threading
+import time
 from typing import Any
 
 from artifacts.errors import StageCrashed
 from stages.cluster.names import MACHINE
+from stages.contract import end_stage
 
 PERIOD_S, TIMEOUT_S, MISSES = 3.0, 3.0, 3
 """Asked so often, waited for so long; so many misses in a row make it gone: after 9 to 18 s, before Ray's 60."""
+PATIENCE_S = 15.0
+"""The stage has so long from then on to clean up and say so itself."""
 
 
 class HeadWatch(threading.Thread):
     """Asks the port of the head node's GCS. When it is gone, the stage is interrupted as by SIGTERM: whatever it waits for in Ray would not
-    end before Ray ends the process."""
+    end before Ray ends the process. Where Ray keeps the main thread even so, or cleaning up takes long, the stage is ended from here."""
 
     def __init__(self, address: str, nodes: list[dict[str, Any]]) -> None:
         super().__init__(name="head-watch", daemon=True)
@@ -34,7 +38,10 @@ class HeadWatch(threading.Thread):
             if misses == MISSES:
                 self.gone = True
                 os.kill(os.getpid(), signal.SIGTERM)
-                return
+                break
+        if self.gone:
+            time.sleep(PATIENCE_S)
+            end_stage(self.lost())
 
     def end(self) -> None:
         self._ended.set()
