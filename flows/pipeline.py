@@ -18,6 +18,7 @@ from flows.freeze import freeze_job
 from flows.graph import FILE, MAKER, SPEC, Selection, StageName
 from flows.keys import committed_with_key, next_version, version_key
 from flows.launch import StageRunner
+from flows.named_files import READERS, named_files
 from flows.upstream import Upstream
 
 OnEvent = Callable[[str, Log | Progress | Outcome], None]
@@ -190,7 +191,8 @@ class Pipeline:
             context=context, parameters=self.stage_parameters(stage) | asked, run_id=self.options.run_id, runner=self.runner.name,
             code_digest=self.runner.code_digest(stage), image_digest=self.runner.image_digest(stage),
             workdir=str((self.options.workdir / (self.options.run_id or "run") / stage).absolute()))
-        self.runner.run(request, on_event=lambda event: on_event(stage, event), timeout_s=SPEC[stage].timeout_s)
+        files = named_files(self.store.read(decision.inputs["job"], Job)) if stage in READERS else []
+        self.runner.run(request, on_event=lambda event: on_event(stage, event), timeout_s=SPEC[stage].timeout_s, extra_mounts=files)
         manifest = self.store.find(stage, decision.version)
         if manifest is None:
             raise HetrlError(f"stage {stage} reported success but its version {decision.version} is not in the store",

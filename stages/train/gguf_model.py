@@ -51,6 +51,8 @@ def convert(file: Path, folder: Path) -> None:
     try:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
+        for path in scratch.iterdir():
+            path.chmod(0o644)  # safetensors writes for its owner alone, and a stage's container runs as another user
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -104,6 +104,7 @@ def test_a_model_comes_back_with_tied_embeddings_and_its_marks(tmp_path: Path) -
     assert found.keys() == weights.keys()
     different = [name for name, value in weights.items() if not found[name].equal(value.to(torch.bfloat16))]
     assert not different
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "small").iterdir()} == {0o644}
     with safe_open(tmp_path / "small" / "model.safetensors", framework="pt") as file:
         assert "lm_head.weight" not in file.keys()  # noqa: SIM118 - not a dictionary
 
