@@ -3,6 +3,9 @@
 The shipped job (``infra/jobs/tiny-grpo.yaml``) on one device, and on two machines of this host in pipeline stages of 3 and 1 layers. Every run
 is the stage as it is launched: real Ray, verl and Megatron-Core. A curve that is in ``learning_curves.jsonl`` already is not run again, so the
 script goes on where it stopped; ``--runs 1`` runs one that is missing. It ends with a table, a test of the difference, and the picture.
+
+``--pretrained THROUGHPUT.jsonl`` adds the curve of a run of ``infra/jobs/smollm2-grpo.yaml`` instead, whose model takes an installation of its
+own, and draws it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import NamedTuple
 
 from artifacts.job import Job
 from artifacts.plan import Plan
+from artifacts.throughput import Throughput
 from artifacts.topology import Topology
 from tests.stages.train.launch import trained
 from tests.stages.train.requests import write_request
@@ -26,8 +30,9 @@ WINDOW = 5
 """Iterations whose mean is compared: the last of a curve."""
 ITERATIONS, SEEDS = 16, 3
 CURVES = Path(__file__).with_suffix(".jsonl")
-PICTURE = Path(__file__).parents[2] / "infra" / "pictures" / "learning-curves.svg"
-ONE, TWO = "one device", "3 layers on m1, 1 on m0"
+PICTURES = Path(__file__).parents[2] / "infra" / "pictures"
+PICTURE, PRETRAINED_PICTURE = PICTURES / "learning-curves.svg", PICTURES / "smollm2-curve.svg"
+ONE, TWO, PRETRAINED = "one device", "3 layers on m1, 1 on m0", "SmolLM2-135M"
 
 Curves = dict[tuple[str, int], list[float]]
 
@@ -52,12 +57,11 @@ def read(path: Path = CURVES) -> Curves:
     return {(line["placement"], line["seed"]): line["reward"] for line in map(json.loads, lines)}
 
 
-def run(placement: str, seed: int, iterations: int) -> list[float]:
+def run(placement: str, seed: int, iterations: int) -> Throughput:
     tiny = job("tiny-grpo", f"iterations={iterations}", f"seed={seed}", "checkpoint_every=0")
     fleet, plan = placements(tiny)[placement]
     with tempfile.TemporaryDirectory() as folder:
-        log = trained(write_request(Path(folder), tiny, fleet, plan), timeout_s=3600)
-    return [line.reward_mean or 0.0 for line in log.iterations]
+        return trained(write_request(Path(folder), tiny, fleet, plan), timeout_s=3600)
 
 
 def difference(first: list[float], second: list[float]) -> Difference:
@@ -82,15 +86,18 @@ def ends(curves: Curves, placement: str) -> list[float]:
     return [mean(rewards[-WINDOW:]) for (name, _), rewards in sorted(curves.items()) if name == placement]
 
 
-def draw(curves: Curves, path: Path) -> None:
+def draw(curves: Curves, panels: tuple[str, ...], path: Path) -> None:
+    """A panel for each placement: the curve of each seed, and their mean."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "learning curves"
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
-    for axis, placement, colour in zip(axes, (ONE, TWO), ("C0", "C1"), strict=True):
+    figure, grid = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3), sharey=True, layout="constrained", squeeze=False)
+    axes = grid[0]
+    for number, (axis, placement) in enumerate(zip(axes, panels, strict=True)):
+        colour = f"C{number}"
         own = [rewards for (name, _), rewards in sorted(curves.items()) if name == placement]
         for rewards in own:
             axis.plot(range(1, len(rewards) + 1), rewards, color=colour, alpha=0.4, linewidth=1)
@@ -101,19 +108,33 @@ def draw(curves: Curves, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def add(curves: Curves, name: str, log: Throughput, file: Path) -> None:
+    """Keep the curve of a run in ``file``, which has one a name and seed."""
+    seed = log.header.seed
+    if (name, seed) in curves:
+        raise SystemExit(f"{file} has a curve of {name}, seed {seed}; take its line out to put another in its place")
+    curves[name, seed] = [line.reward_mean or 0.0 for line in log.iterations]
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps({"placement": name, "seed": seed, "reward": [round(r, 4) for r in curves[name, seed]]}) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Mean reward of the example job over its iterations, by placement and seed.")
     parser.add_argument("--iterations", type=int, default=ITERATIONS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--runs", type=int, default=1000, help="how many of the missing curves are run now")
     parser.add_argument("--out", type=Path, default=CURVES, help="file with the curves there are; it is added to")
+    parser.add_argument("--pretrained", type=Path, help="throughput.jsonl of a run of infra/jobs/smollm2-grpo.yaml, to add and draw")
     arguments = parser.parse_args()
     curves = read(arguments.out)
+    if arguments.pretrained:
+        log = Throughput.from_jsonl(arguments.pretrained.read_bytes(), where=str(arguments.pretrained))
+        add(curves, PRETRAINED, log, arguments.out)
+        draw(curves, (PRETRAINED,), PRETRAINED_PICTURE)
+        return
     missing = [(name, seed) for seed in range(arguments.seeds) for name in (ONE, TWO) if (name, seed) not in curves]
     for name, seed in missing[: arguments.runs]:
-        curves[name, seed] = run(name, seed, arguments.iterations)
-        with arguments.out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"placement": name, "seed": seed, "reward": [round(r, 4) for r in curves[name, seed]]}) + "\n")
+        add(curves, name, run(name, seed, arguments.iterations), arguments.out)
         print(f"{name}, seed {seed}: " + " ".join(f"{reward:.3f}" for reward in curves[name, seed]), flush=True)
     print(f"\n| placement | seed | first {WINDOW} | last {WINDOW} |\n|---|---|---|---|")
     for (name, seed), rewards in sorted(curves.items()):
@@ -122,7 +143,7 @@ def main() -> None:
         found = difference(ends(curves, ONE), ends(curves, TWO))
         print(f"\ndifference of the last {WINDOW}: {found.mean:+.3f} ± {found.error:.3f} (Welch, {found.freedom:.1f} degrees of freedom, "
               f"p = {found.p:.2f})")
-        draw(curves, PICTURE)
+        draw(curves, (ONE, TWO), PICTURE)
 
 
 if __name__ == "__main__":
