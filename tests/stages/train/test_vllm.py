@@ -27,28 +27,31 @@ def check(log: Throughput, *tasks: str) -> None:
     assert max(line.grad_norm or 0 for line in log.iterations) > 0
 
 
-def test_grpo_on_the_actors_devices(tmp_path: Path) -> None:
-    """Training in stages of 3 and 1 layers, the rollout one engine with two shards, all on the same two devices."""
-    tiny, fleet = job("tiny-grpo", *VLLM), topology(2)
-    plan = grpo_plan(tiny, fleet, ["m0-d1", "m0-d0"], pp=2, layers=[3, 1])
-    plan = plan.model_copy(update={"tasks": {**plan.tasks, "rollout": strategy(["m0-d0", "m0-d1"], tp=2, layers=[4])}})
-    log = trained(write_request(tmp_path, tiny, fleet, plan))
+def test_grpo_with_two_engines_on_devices_of_their_own(tmp_path: Path) -> None:
+    """Training in two shards and stages of 3 and 1 layers, on four devices in an order that is only the plan's; two engines with unequal shares
+    on another machine."""
+    tiny, fleet = job("tiny-grpo", *VLLM), topology(4, 2)
+    plan = grpo_plan(tiny, fleet, ["m0-d2", "m0-d0", "m0-d1", "m0-d3"], tp=2, pp=2, layers=[3, 1], micro=8)
+    log = trained(write_request(tmp_path, tiny, fleet, rollout_apart(plan, ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])))
     check(log)
-    assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[32]] * 3
+    assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[24, 8]] * 3
     assert sum(log.iterations[0].by_task_s.values()) == pytest.approx(log.iterations[0].time_s, rel=0.02)
 
 
-def test_ppo_with_rollout_and_critic_in_groups_of_their_own(tmp_path: Path) -> None:
-    """Two engines with unequal shares on a machine of their own; the critic on another, and beside it a reward model. The actor's embeddings
-    are tied, so the rollout is given no head, and the critic finds none."""
+def test_ppo_with_an_engine_on_the_actors_devices_and_the_critic_on_its_own(tmp_path: Path) -> None:
+    """The actor in two shards, the rollout one engine of two shards on the same two devices; the critic in two shards and stages of 3 and 1 layers
+    on a machine of its own, and on one of its devices a reward model. The actor's embeddings are tied, so the rollout is given no head, and the
+    critic finds none."""
     spec = models()["tiny-qwen3"].model_copy(update={"tied_embeddings": True})
     tiny = job("tiny-ppo", *VLLM, "reward=model").model_copy(update={"models": {"actor": spec}})
-    fleet = topology(1, 2, 1)
-    plan = rollout_apart(ppo_plan(tiny, fleet, ["m0-d0"], ["m2-d0"]), ["m1-d1", "m1-d0"], dp=2, shares=[24, 8])
-    log = trained(write_request(tmp_path, tiny, fleet, with_reward(plan, ["m2-d0"], beside="critic")))
+    fleet = topology(2, 4)
+    plan = ppo_plan(tiny, fleet, ["m0-d1", "m0-d0"], ["m1-d1", "m1-d3", "m1-d2", "m1-d0"], tp=2, micro=8,
+                    critic={"tp": 2, "pp": 2, "layers": [3, 1], "micro": 8})
+    plan = plan.model_copy(update={"tasks": {**plan.tasks, "rollout": strategy(["m0-d0", "m0-d1"], tp=2, layers=[4])}})
+    log = trained(write_request(tmp_path, tiny, fleet, with_reward(plan, ["m1-d2"], beside="critic")))
     check(log, "critic_inference", "critic_training", "reward_inference")
     assert [r.sequences for r in log.iterations[-1].replicas["reward_inference"]] == [32]
-    assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[24, 8]] * 3
+    assert [[r.sequences for r in line.replicas["rollout"]] for line in log.iterations] == [[32]] * 3
     assert [r.sequences for r in log.iterations[-1].replicas["critic_training"]] == [32]
 
 
