@@ -49,9 +49,24 @@ def build_rules(problem: Problem, orders: Sequence[Ints]) -> Rules:
         masks=masks,
         admits=admits,
         dps=np.array([problem.legal_dp(d) and d <= work.mini_batch_sequences for d in range(size + 1)]),
-        devices=np.array([problem.fleet.machine, kind, *orders], dtype=np.int64),
+        devices=np.array([homes(problem), kind, *orders], dtype=np.int64),
         misc=np.array([fixed_rollout, work.micro_batch_sequences, work.mini_batch_sequences, *(index[t.name] for t in problem.tasks)]),
     )
+
+
+def homes(problem: Problem) -> Ints:
+    """What the search moves devices by: their machines; single devices alike in class, region, links and what may run on them are one."""
+    fleet, seen = problem.fleet, dict[tuple[object, ...], int]()
+    alone = np.bincount(fleet.machine, minlength=len(fleet.machines)) == 1
+    found = np.empty(fleet.size, dtype=np.int64)
+    for d, m in enumerate(fleet.machine.tolist()):
+        key: tuple[object, ...] = (m,)
+        if alone[m]:
+            links = (np.sort(a).round(12).tobytes() for n in (fleet.machine_latency_s, fleet.machine_inverse_bandwidth) for a in (n[m], n[:, m]))
+            allowed = (bool(a[d]) for a in problem.allowed.values())
+            key = (int(fleet.region[d]), int(fleet.device_class[d]), bool(problem.usable[d]), *allowed, *links)
+        found[d] = seen.setdefault(key, len(seen))
+    return found
 
 
 def _row(problem: Problem, tasks: tuple[str, ...], most: int) -> list[int]:
