@@ -23,8 +23,8 @@ LEGAL, ROLLOUTS, LAYERS, FIXED_DP, FIXED_PP, DEGREES, FIRST = range(7)
 or inferred (0: only rollout); replicas and stages the user fixed (0: none); how many tensor-parallel degrees follow."""
 FIXED_ROLLOUT, MOST_MICRO, MINI_BATCH, BUNDLES = range(4)
 """Places in ``Rules.misc``: rollout replicas the user fixed, largest micro-batch, sequences of a mini-batch; then each task's bundle."""
-MACHINE, KIND, ORDERS = range(3)
-"""Rows of ``Rules.devices``; devices of one kind in one region are alike but for their machine."""
+HOME, KIND, REGION, ORDERS = range(4)
+"""Rows of ``Rules.devices``: a machine (or single devices that are alike), a class in a region, a region; then orders of all devices."""
 PRESENT, BEST, MADE, PRICED, COUNTS = range(5)
 """Places in ``Bench.sums``: cost of the present plan and of the best, moves made, evaluations; then how often each kind of move was
 priced, how often it improved the plan."""
@@ -40,7 +40,7 @@ class Rules(NamedTuple):
     dps: Flags
     """[D + 1] numbers of replicas the engine runs"""
     devices: Ints
-    """[2 + K, D] machine, kind; then K orders"""
+    """[ORDERS + K, D]"""
     misc: Ints
     """[3 + T]"""
 

@@ -19,7 +19,7 @@ from stages.schedule.draft import Draft
 from stages.schedule.exact.floors import works_of
 from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem
-from stages.schedule.search.auto.arrays import HOLDER, SIZE, Bench, Rules
+from stages.schedule.search.auto.arrays import HOLDER, ORDERS, SIZE, Bench, Rules
 from stages.schedule.search.auto.kernel_chain import work
 from stages.schedule.search.auto.rules import draft_of, leave_idle, masks_of
 
@@ -97,6 +97,7 @@ class Coarse:
         self.known = np.zeros((len(rules.admits), count), dtype=bool)
         self.price = self.bound.copy()
         self.short = np.zeros((len(rules.admits), count))
+        self.cuts: dict[tuple[int, tuple[int, ...]], Ints] = {}
         self.ratio = np.ones((len(rules.admits), int(self.spans.max()) + 1, 3))
 
     def _kind(self, block: list[int]) -> tuple[object, ...]:
@@ -186,21 +187,23 @@ class Coarse:
     def _load(self, bench: Bench, mask: int, subset: int) -> None:
         """A set of blocks as the devices of a bench's group 0."""
         devices = [d for x, b in enumerate(self.blocks) if subset >> x & 1 for d in b]
-        order = self.rules.devices[2 + (self.spans[subset] == 1)]
+        order = self.rules.devices[ORDERS + (self.spans[subset] == 1)]
         inside = np.isin(order, devices) & self.rules.admits[mask][order]
         mine = order[inside]
         bench.state.meta[0, :HOLDER] = 0
         bench.state.meta[0, SIZE] = len(mine)
         bench.state.order[0, : len(mine)] = mine
 
-    def _price(self, bench: Bench, mask: int, subset: int) -> tuple[Floats, float]:
-        """Seconds of the phases of the best cut, and what it lacks of memory (10: it cannot be cut)."""
+    def _price(self, bench: Bench, mask: int, subset: int) -> tuple[Floats, float, Ints]:
+        """Seconds of the phases of the best cut, what it lacks of memory (10: it cannot be cut), and the cut."""
         self._load(bench, mask, subset)
         work(self.tables, self.rules, bench, mask, 0)
         phases = bench.ledger.groups[0, :3].copy()
-        return phases, float(bench.ledger.groups[0, OVERFLOW]) if phases.any() and bench.state.meta[0, SIZE] else 10.0
+        short = float(bench.ledger.groups[0, OVERFLOW]) if phases.any() and bench.state.meta[0, SIZE] else 10.0
+        return phases, short, bench.state.meta[0, :HOLDER].copy()
 
-    def _learn(self, mask: int, subset: int, phases: Floats, short: float) -> None:
+    def _learn(self, mask: int, subset: int, phases: Floats, short: float, cut: Ints) -> None:
+        self.cuts[mask, self._content(subset)] = cut
         for twin in self.twins[self._content(subset)]:
             self.known[mask, twin], self.price[mask, twin], self.short[mask, twin] = True, phases, short
         if short <= 0:
@@ -214,15 +217,14 @@ class Coarse:
         return tuple(sorted(int(self.alike[x]) for x in range(len(self.blocks)) if subset >> x & 1))
 
     def starts(self, most: int) -> list[Draft]:
-        """The best priced deal of every grouping as a plan, best first; then the second of every grouping."""
+        """The best priced deal of every grouping as a plan, best first by estimate; then the second of every grouping."""
         drafts = []
         for _, where, at in self._best(most, known=True)[:most]:
             deals, bench = self.deals[where], self.benches[0]
             state = bench.state
             for g, (mask, subset) in reversed(list(enumerate(zip(deals.masks, deals.subsets[at].tolist(), strict=True)))):
                 self._load(bench, mask, subset)
-                work(self.tables, self.rules, bench, mask, 0)
-                state.meta[g, :HOLDER], state.order[g] = state.meta[0, :HOLDER].copy(), state.order[0].copy()
+                state.meta[g, :HOLDER], state.order[g] = self.cuts[mask, self._content(subset)], state.order[0].copy()
             for b in range(len(state.meta) - 1):
                 state.meta[b, HOLDER] = next(g for g, mask in enumerate(deals.masks) if mask >> b & 1)
             leave_idle(self.problem, state)

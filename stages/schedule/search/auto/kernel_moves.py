@@ -14,14 +14,15 @@ from stages.schedule.search.auto.arrays import (
     FIXED_DP,
     FIXED_PP,
     HOLDER,
+    HOME,
     KIND,
     LAYERS,
     LEGAL,
-    MACHINE,
     MICRO,
     MINI_BATCH,
     MOST_MICRO,
     PP,
+    REGION,
     ROLLOUTS,
     SHARDS,
     SIZE,
@@ -34,6 +35,7 @@ from stages.schedule.search.auto.arrays import (
 from stages.schedule.search.auto.kernel_plan import below, fits, keep_group, mask_at, uniform
 
 TRIES = 8
+ALL = 1 << 30
 
 
 @inner
@@ -48,8 +50,15 @@ def any_group(st: State, random: Words) -> int:
 @inner
 def chunk(random: Words, unit: int) -> int:
     """How many devices move at once."""
-    way = below(random, 6)
-    return 1 if way == 0 else 2 if way == 1 else 4 if way == 2 else 8 if way == 3 else max(unit, 1)
+    way = below(random, 8)
+    return 1 << way if way < 4 else ALL if way < 6 else max(unit, 1)
+
+
+@inner
+def level(random: Words) -> int:
+    """What moves together: devices of a home, more seldom of a kind or a region."""
+    way = below(random, 4)
+    return HOME if way < 2 else KIND if way == 2 else REGION
 
 
 @inner
@@ -94,7 +103,7 @@ def reorder(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) ->
         if i > j:
             i, j = j, i
         x, y = st.order[g, i], st.order[g, j]
-        if rl.devices[MACHINE, x] != rl.devices[MACHINE, y]:
+        if rl.devices[HOME, x] != rl.devices[HOME, y]:
             keep_group(st, saved, g)
             way = below(random, 4)
             if way == 0:
@@ -130,15 +139,15 @@ def swap_runs(order: Ints, i: int, j: int, length: int) -> None:
 
 @inner
 def gather(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
-    """All devices of a machine in a group move to another place in its order, together."""
-    g = any_group(st, random)
+    """All devices of a home, kind or region in a group move to another place in its order, together."""
+    g, row = any_group(st, random), level(random)
     n = st.meta[g, SIZE]
-    home = rl.devices[MACHINE, st.order[g, below(random, n)]]
+    home = rl.devices[row, st.order[g, below(random, n)]]
     keep_group(st, saved, g)
     mine, rest, m, r = scratch[0], scratch[1], 0, 0
     for x in range(n):
         d = st.order[g, x]
-        if rl.devices[MACHINE, d] == home:
+        if rl.devices[row, d] == home:
             mine[m] = d
             m += 1
         else:
@@ -153,9 +162,15 @@ def gather(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> 
 
 
 @inner
+def movable(rl: Rules, device: int, row: int, value: int, to: int) -> bool:
+    """Whether a device is of this home, kind or region and admitted to the bundles ``to`` (0: to none)."""
+    return rl.devices[row, device] == value and (to == 0 or rl.admits[to, device])  # type: ignore[no-any-return]
+
+
+@inner
 def exchange(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
-    """Devices of one machine in a group against those of another machine in another group, or idle."""
-    last = len(st.meta) - 1
+    """Devices of one home, kind or region in a group against those of another in another group, or idle."""
+    last, row = len(st.meta) - 1, level(random)
     g = any_group(st, random)
     for _ in range(TRIES):
         h = below(random, last + 1)
@@ -163,19 +178,20 @@ def exchange(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -
             continue
         i, j = below(random, st.meta[g, SIZE]), below(random, st.meta[h, SIZE])
         out, back = st.order[g, i], st.order[h, j]
-        near = rl.devices[MACHINE, out] == rl.devices[MACHINE, back]
+        near = rl.devices[HOME, out] == rl.devices[HOME, back]
         if rl.devices[KIND, out] == rl.devices[KIND, back] and (near or uniform(random) < 0.8):
             continue
         if not rl.admits[mask_at(st, g), back] or (h < last and not rl.admits[mask_at(st, h), out]):
             continue
         keep_group(st, saved, g)
         keep_group(st, saved, h)
-        left, home, away = chunk(random, st.meta[g, PP] * st.meta[g, TP]), rl.devices[MACHINE, out], rl.devices[MACHINE, back]
+        mine, other = mask_at(st, g), mask_at(st, h) if h < last else 0
+        left, home, away = chunk(random, st.meta[g, PP] * st.meta[g, TP]), rl.devices[row, out], rl.devices[row, back]
         x = y = 0
         while left > 0:
-            while x < st.meta[g, SIZE] and rl.devices[MACHINE, st.order[g, (i + x) % st.meta[g, SIZE]]] != home:
+            while x < st.meta[g, SIZE] and not movable(rl, st.order[g, (i + x) % st.meta[g, SIZE]], row, home, other):
                 x += 1
-            while y < st.meta[h, SIZE] and rl.devices[MACHINE, st.order[h, (j + y) % st.meta[h, SIZE]]] != away:
+            while y < st.meta[h, SIZE] and not movable(rl, st.order[h, (j + y) % st.meta[h, SIZE]], row, away, mine):
                 y += 1
             if x >= st.meta[g, SIZE] or y >= st.meta[h, SIZE]:
                 break
@@ -189,17 +205,18 @@ def exchange(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -
 
 
 @inner
-def take_out(rl: Rules, st: State, scratch: Ints, group: int, first: int, most: int, together: bool) -> int:
-    """Up to ``most`` devices from place ``first`` on into scratch row 0; ``together``: of one machine only. How many."""
+def take_out(rl: Rules, st: State, scratch: Ints, group: int, to: int, first: int, most: int, row: int) -> int:
+    """Up to ``most`` devices from place ``first`` on into scratch row 0, how many: of one home, kind or region (``row``; −1: of any) and
+    admitted to the bundles ``to`` (0: to none)."""
     taken, n, kept = scratch[0], 0, 0
-    home = rl.devices[MACHINE, st.order[group, first]]
+    home = rl.devices[max(row, 0), st.order[group, first]]
     size = st.meta[group, SIZE]
     rest = scratch[1]
     for x in range(size):
         at = (first + x) % size
         d = st.order[group, at]
         scratch[2][at] = 0
-        if n < most and (not together or rl.devices[MACHINE, d] == home):
+        if n < most and (row < 0 or rl.devices[row, d] == home) and (to == 0 or rl.admits[to, d]):
             taken[n] = d
             n += 1
             scratch[2][at] = 1
@@ -223,7 +240,7 @@ def put_in(rl: Rules, st: State, scratch: Ints, group: int, count: int, random: 
     else:
         for x in range(size):
             d = st.order[group, x]
-            if rl.devices[MACHINE, d] == rl.devices[MACHINE, new[0]] or (way == 1 and rl.devices[KIND, d] == rl.devices[KIND, new[0]]):
+            if rl.devices[HOME, d] == rl.devices[HOME, new[0]] or (way == 1 and rl.devices[KIND, d] == rl.devices[KIND, new[0]]):
                 at = x + 1
     for x in range(size - 1, at - 1, -1):
         st.order[group, x + count] = st.order[group, x]
@@ -246,7 +263,7 @@ def move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> in
         unit = st.meta[h, PP] * st.meta[h, TP] if h < last and below(random, 2) else st.meta[g, PP] * st.meta[g, TP] if g < last else 1
         keep_group(st, saved, g)
         keep_group(st, saved, h)
-        count = take_out(rl, st, scratch, g, first, chunk(random, unit), True)
+        count = take_out(rl, st, scratch, g, mask_at(st, h) if h < last else 0, first, chunk(random, unit), level(random))
         put_in(rl, st, scratch, h, count, random)
         if g < last and st.meta[g, SIZE] == 0:
             keep_group(saved, st, g)
@@ -313,7 +330,7 @@ def regroup(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) ->
     keep_group(st, saved, g)
     keep_group(st, saved, h)
     if left == 0 or to == 0:
-        part = take_out(rl, st, scratch, g, 0 if below(random, 2) else st.meta[g, SIZE] - part, part, False)
+        part = take_out(rl, st, scratch, g, 0, 0 if below(random, 2) else st.meta[g, SIZE] - part, part, -1)
         put_in(rl, st, scratch, h, part, random)
     if to == 0:
         copy(st.meta[g], st.meta[h], SHARDS)

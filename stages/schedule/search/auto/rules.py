@@ -49,7 +49,7 @@ def build_rules(problem: Problem, orders: Sequence[Ints]) -> Rules:
         masks=masks,
         admits=admits,
         dps=np.array([problem.legal_dp(d) and d <= work.mini_batch_sequences for d in range(size + 1)]),
-        devices=np.array([homes(problem), kind, *orders], dtype=np.int64),
+        devices=np.array([homes(problem), kind, problem.fleet.region, *orders], dtype=np.int64),
         misc=np.array([fixed_rollout, work.micro_batch_sequences, work.mini_batch_sequences, *(index[t.name] for t in problem.tasks)]),
     )
 

@@ -31,7 +31,11 @@ from stages.schedule.search.space import groupings, size_vectors
 
 COARSE_FRACTION = 0.45
 """Share of the budget for finding the starts."""
+JUDGED = 4
+"""Deals priced as whole plans for each that is searched from: their estimates know nothing of the weight update."""
 LEAVES = 6
+GROUPINGS = 4
+"""Of the starts, how many are of different groupings; the others are the best that are left."""
 LEAST_CHAINS = 2
 """Searches side by side to the end; under a budget of seconds, as many as there are cores."""
 TOGETHER = 4
@@ -128,7 +132,19 @@ def _starts(evaluator: Evaluator, tables: Tables, rules: Rules, warm: Sequence[D
     judge(d for w in warm for d in _renewed(evaluator, w))
     judge(_first(evaluator))
     judge(_coarse(evaluator, tables, rules))
-    return [draft for _, _, draft in sorted(found, key=lambda f: f[:2])]
+    return _diverse(sorted(found, key=lambda f: f[:2]))
+
+
+def _diverse(found: Sequence[tuple[float, int, Draft]]) -> list[Draft]:
+    """The best plans of different groupings first, as many as ``GROUPINGS``; then the others. Of plans alike but for their devices one."""
+    alike: dict[tuple[str, float], Draft] = {}
+    for cost, _, draft in found:
+        alike.setdefault((_name(draft), float(f"{cost:.7g}")), draft)
+    firsts: dict[frozenset[tuple[str, ...]], Draft] = {}
+    for draft in alike.values():
+        firsts.setdefault(frozenset(g.tasks for g in draft.groups), draft)
+    leading = list(firsts.values())[:GROUPINGS]
+    return [*leading, *(d for d in alike.values() if d not in leading)]
 
 
 def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
@@ -150,7 +166,7 @@ def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
     coarse = Coarse(evaluator.problem, tables, rules, benches)
     with ThreadPoolExecutor(cores) as pool:
         coarse.refine(pool, going)
-    drafts = coarse.starts(max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
+    drafts = coarse.starts(JUDGED * max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
     going()
     return drafts
 
