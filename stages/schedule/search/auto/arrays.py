@@ -25,9 +25,9 @@ FIXED_ROLLOUT, MOST_MICRO, MINI_BATCH, BUNDLES = range(4)
 """Places in ``Rules.misc``: rollout replicas the user fixed, largest micro-batch, sequences of a mini-batch; then each task's bundle."""
 HOME, KIND, REGION, ORDERS = range(4)
 """Rows of ``Rules.devices``: a machine (or single devices that are alike), a class in a region, a region; then orders of all devices."""
-PRESENT, BEST, MADE, PRICED, COUNTS = range(5)
-"""Places in ``Bench.sums``: cost of the present plan and of the best, moves made, evaluations; then how often each kind of move was
-priced, how often it improved the plan."""
+PRESENT, BEST, MADE, PRICED, TOUR, COUNTS = range(6)
+"""Places in ``Bench.sums``: cost of the present plan and of the best, moves made, evaluations, how far the tour of large moves
+is; then how often each kind of move was priced, how often it improved the plan."""
 
 
 class Rules(NamedTuple):

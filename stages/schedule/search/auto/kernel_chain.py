@@ -5,7 +5,7 @@ from __future__ import annotations
 from stages.schedule.cost.kernel.arrays import Ints, Tables
 from stages.schedule.cost.kernel.jit import entry, inner
 from stages.schedule.cost.kernel.price import compose
-from stages.schedule.search.auto.arrays import BEST, COUNTS, HOLDER, MADE, PRESENT, PRICED, Bench, Rules, State, Words
+from stages.schedule.search.auto.arrays import BEST, COUNTS, HOLDER, MADE, PRESENT, PRICED, TOUR, Bench, Rules, State, Words
 from stages.schedule.search.auto.kernel_cut import cut_alone, cut_anew
 from stages.schedule.search.auto.kernel_moves import any_group, exchange, gather, move, nudge, regroup, reorder
 from stages.schedule.search.auto.kernel_plan import (
@@ -23,12 +23,17 @@ from stages.schedule.search.auto.kernel_plan import (
     restore_prices,
     uniform,
 )
+from stages.schedule.search.auto.kernel_tour import any_trade, tour_length, tour_move, tour_trades
 
-MOVES = ("reorder", "gather", "nudge", "recut", "exchange", "move", "regroup")
-RECUT, EXCHANGE, REGROUP = 3, 4, 6
+MOVES = ("reorder", "gather", "nudge", "recut", "exchange", "move", "regroup", "trade")
+RECUT, EXCHANGE, MOVE, REGROUP, TRADE = 3, 4, 5, 6, 7
 RECUT_SHARE = 0.5
 """Share of the moves that change a group's devices after which its cut is chosen anew; after a change of its tasks it always is."""
 
+TOLERANCE = 0.05
+"""By how much more than the plan after the tour a plan may cost at first, at most."""
+LESS = 1.0 - 1e-9
+"""What a move of the tour, and a best plan, must be below, relative."""
 NOTHING = 0.125
 """Evaluations that a move counts which changes nothing: where nothing can be moved the search ends all the same."""
 
@@ -49,6 +54,8 @@ def make_move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words, 
         return exchange(rl, st, saved, scratch, random)  # type: ignore[no-any-return]
     if kind == REGROUP:
         return regroup(rl, st, saved, scratch, random)  # type: ignore[no-any-return]
+    if kind == TRADE:
+        return any_trade(rl, st, saved, scratch, random)  # type: ignore[no-any-return]
     return move(rl, st, saved, scratch, random)  # type: ignore[no-any-return]
 
 
@@ -100,24 +107,36 @@ def price_touched(tb: Tables, rl: Rules, b: Bench, touched: int, anew: bool, lim
 
 @inner
 def chain(tb: Tables, rl: Rules, b: Bench, evaluations: int) -> None:
-    """Moves from ``b.state`` for a number of evaluations: a plan is one, and a cut tried. The best plan goes into ``b.best``."""
+    """Moves from ``b.state`` for a number of evaluations: a plan is one, and a cut tried. The best plan goes into ``b.best``.
+
+    What is left of the tour comes first; its moves stay only if the plan is better than it was.
+    """
     sums, history, kinds, groups = b.sums, b.history, len(MOVES), len(b.state.meta) - 1
     end, touched, kind, moving = sums[PRICED] + evaluations, (1 << groups) - 1, 0, False
+    length, trades = tour_length(rl, b.state), tour_trades(rl)
     hold_tasks(b.flat, rl, b.state)
     sums[PRESENT] = IMPOSSIBLE
     while not moving or sums[PRICED] < end:
+        touring = moving and sums[TOUR] < length
         if moving:
-            kind = int(uniform(b.random) * kinds)
             for g in range(groups):
                 b.saved.meta[g, HOLDER] = b.state.meta[g, HOLDER]
-            touched = make_move(rl, b.state, b.saved, b.scratch, b.random, kind)
+            if touring:
+                number = int(sums[TOUR])
+                kind = TRADE if number < trades else MOVE
+                touched = tour_move(rl, b.state, b.saved, b.scratch, b.random, number)
+                sums[TOUR] += 1.0
+            else:
+                kind = int(uniform(b.random) * kinds)
+                touched = make_move(rl, b.state, b.saved, b.scratch, b.random, kind)
             for g in range(groups):
                 if touched >> g & 1:
                     keep_prices(b, g)
             hold_tasks(b.flat, rl, b.state)
         at = int(sums[MADE]) % len(history)
-        limit = max(sums[PRESENT], history[at]) if moving else IMPOSSIBLE
+        limit = sums[PRESENT] * LESS if touring else max(sums[PRESENT], history[at]) if moving else IMPOSSIBLE
         anew = moving and (kind in (RECUT, REGROUP) or (kind >= EXCHANGE and uniform(b.random) < RECUT_SHARE))
+        anew = kind == MOVE if touring else anew
         sums[MADE] += 1.0
         sums[PRICED] += 0.0 if touched else NOTHING
         if touched:
@@ -126,14 +145,18 @@ def chain(tb: Tables, rl: Rules, b: Bench, evaluations: int) -> None:
             if cost < IMPOSSIBLE and cost <= limit:
                 sums[COUNTS + kinds + kind] += 1.0 if moving and cost < sums[PRESENT] else 0.0
                 sums[PRESENT] = cost
-                if cost < sums[BEST] * (1.0 - 1e-9):
+                if cost < sums[BEST] * LESS:
                     sums[BEST] = cost
                     copy_state(b.state, b.best)
             elif moving:
                 take_back(rl, b, touched)
             for h in range(0 if moving else len(history)):
                 history[h] = min(history[h], sums[PRESENT])
-            history[at] = min(history[at], sums[PRESENT])
+            if not touring:
+                history[at] = min(history[at], sums[PRESENT])
+        if touring and sums[TOUR] >= length:
+            for h in range(len(history)):
+                history[h] = min(history[h], sums[PRESENT] * (1.0 + TOLERANCE))
         moving = True
 
 

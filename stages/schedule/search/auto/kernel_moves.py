@@ -250,8 +250,26 @@ def put_in(rl: Rules, st: State, scratch: Ints, group: int, count: int, random: 
 
 
 @inner
+def carry(rl: Rules, st: State, saved: State, scratch: Ints, random: Words, g: int, h: int, first: int, most: int, row: int) -> int:
+    """Up to ``most`` devices like the ``first`` of group g in ``row`` go to group h; the replicas follow. Not all that g has."""
+    last = len(st.meta) - 1
+    keep_group(st, saved, g)
+    keep_group(st, saved, h)
+    count = take_out(rl, st, scratch, g, mask_at(st, h) if h < last else 0, first, most, row)
+    put_in(rl, st, scratch, h, count, random)
+    if g < last and st.meta[g, SIZE] == 0:
+        keep_group(saved, st, g)
+        keep_group(saved, st, h)
+        return 0
+    for k in (g, h):
+        if k < last:
+            fit_cut(rl, mask_at(st, k), st.meta[k])
+    return 1 << g | 1 << h
+
+
+@inner
 def move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
-    """Devices move from a group (or from idling) to another (or to idling); the replicas follow."""
+    """Devices move from a group (or from idling) to another (or to idling)."""
     last = len(st.meta) - 1
     for _ in range(TRIES):
         g, h = below(random, last + 1), below(random, last + 1)
@@ -261,18 +279,7 @@ def move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> in
         if h < last and not rl.admits[mask_at(st, h), st.order[g, first]]:
             continue
         unit = st.meta[h, PP] * st.meta[h, TP] if h < last and below(random, 2) else st.meta[g, PP] * st.meta[g, TP] if g < last else 1
-        keep_group(st, saved, g)
-        keep_group(st, saved, h)
-        count = take_out(rl, st, scratch, g, mask_at(st, h) if h < last else 0, first, chunk(random, unit), level(random))
-        put_in(rl, st, scratch, h, count, random)
-        if g < last and st.meta[g, SIZE] == 0:
-            keep_group(saved, st, g)
-            keep_group(saved, st, h)
-            return 0
-        for k in (g, h):
-            if k < last:
-                fit_cut(rl, mask_at(st, k), st.meta[k])
-        return 1 << g | 1 << h
+        return carry(rl, st, saved, scratch, random, g, h, first, chunk(random, unit), level(random))  # type: ignore[no-any-return]
     return 0
 
 

@@ -62,7 +62,8 @@ def homes(problem: Problem) -> Ints:
     for d, m in enumerate(fleet.machine.tolist()):
         key: tuple[object, ...] = (m,)
         if alone[m]:
-            links = (np.sort(a).round(12).tobytes() for n in (fleet.machine_latency_s, fleet.machine_inverse_bandwidth) for a in (n[m], n[:, m]))
+            matrices = (fleet.machine_latency_s, fleet.machine_inverse_bandwidth)
+            links = (np.sort(a).round(12).tobytes() for n in matrices for a in (n[m], n[:, m]))
             allowed = (bool(a[d]) for a in problem.allowed.values())
             key = (int(fleet.region[d]), int(fleet.device_class[d]), bool(problem.usable[d]), *allowed, *links)
         found[d] = seen.setdefault(key, len(seen))

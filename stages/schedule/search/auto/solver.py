@@ -18,7 +18,7 @@ from stages.schedule.cost.kernel.arrays import Ints, Tables
 from stages.schedule.cost.tables import compiled
 from stages.schedule.draft import Draft
 from stages.schedule.problem import Problem
-from stages.schedule.search.auto.arrays import BEST, COUNTS, PRICED, Bench, Rules
+from stages.schedule.search.auto.arrays import BEST, COUNTS, PRICED, TOUR, Bench, Rules
 from stages.schedule.search.auto.coarse import Coarse
 from stages.schedule.search.auto.kernel_chain import MOVES, work
 from stages.schedule.search.auto.rules import build_bench, build_rules, copied, draft_of, leave_idle, state_of
@@ -42,6 +42,8 @@ TOGETHER = 4
 """Coarse groups priced between two looks at the budget."""
 MEMORY = 30
 """Evaluations for each plan that late acceptance remembers."""
+TOURED = 1000
+"""Evaluations of a round below which it is too short to begin with the tour of large moves."""
 LEAST_SHARE = 500
 """Evaluations below which a start shows nothing: fewer are tried instead."""
 FIRST_PACE = 2e4
@@ -267,6 +269,7 @@ def _begin(problem: Problem, leaf: Leaf, share: float, *, again: bool) -> None:
     if again:
         leave_idle(problem, leaf.bench.best)
         leaf.bench = leaf.bench._replace(state=copied(leaf.bench.best))
+    leaf.bench.sums[TOUR] = 0.0 if share >= TOURED else np.inf
     leaf.rounds += 1
 
 
