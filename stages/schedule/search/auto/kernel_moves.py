@@ -93,11 +93,16 @@ def fit_shards(rl: Rules, mask: int, cut: Ints) -> None:
 
 @inner
 def reorder(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
-    """Two devices of a group change places, or a run of them turns round or moves elsewhere."""
+    """Two devices of a group change places, or two stages do in all replicas, or a run of devices turns round or moves elsewhere."""
     g = any_group(st, random)
     n = st.meta[g, SIZE]
     if n < 2:
         return 0
+    if st.meta[g, PP] > 1 and st.meta[g, DP] * st.meta[g, PP] * st.meta[g, TP] <= n and below(random, 5) == 0:
+        keep_group(st, saved, g)
+        i = below(random, st.meta[g, PP] - 1)
+        swap_stages(st.order[g], st.meta[g], i, i + 1 + below(random, st.meta[g, PP] - 1 - i))
+        return 1 << g
     for _ in range(TRIES):
         i, j = below(random, n), below(random, n)
         if i > j:
@@ -135,6 +140,16 @@ def shift_run(order: Ints, start: int, length: int, end: int) -> None:
 def swap_runs(order: Ints, i: int, j: int, length: int) -> None:
     for x in range(length):
         order[i + x], order[j + x] = order[j + x], order[i + x]
+
+
+@inner
+def swap_stages(order: Ints, cut: Ints, i: int, j: int) -> None:
+    """The devices of two stages change places in every replica (nearly, where units of shards are not dealt in order)."""
+    if cut[COLUMN]:
+        swap_runs(order, i * cut[DP] * cut[TP], j * cut[DP] * cut[TP], cut[DP] * cut[TP])
+    else:
+        for r in range(cut[DP]):
+            swap_runs(order, (r * cut[PP] + i) * cut[TP], (r * cut[PP] + j) * cut[TP], cut[TP])
 
 
 @inner

@@ -82,7 +82,7 @@ def tour_trades(rl: Rules) -> int:
 
 @inner
 def tour_move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words, number: int) -> int:
-    """The ``number``-th move of the tour: every two regions change places; every region, every kind goes from every group to every other."""
+    """The ``number``-th move of the tour: every two regions change places; every region and kind goes from every group to every other."""
     regions, groups = count_of(rl, REGION), len(st.meta)
     if number < regions * regions:
         a, b = number // regions, number % regions

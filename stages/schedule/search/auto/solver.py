@@ -29,7 +29,7 @@ from stages.schedule.search.nested_halving import SearchReport
 from stages.schedule.search.random_search import random_plans
 from stages.schedule.search.space import groupings, size_vectors
 
-COARSE_FRACTION = 0.45
+COARSE_FRACTION = 0.25
 """Share of the budget for finding the starts."""
 JUDGED = 4
 """Deals priced as whole plans for each that is searched from: their estimates know nothing of the weight update."""
