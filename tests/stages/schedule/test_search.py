@@ -48,7 +48,7 @@ def test_the_search_beats_luck_at_equal_evaluations(algorithm: str, solver: str)
 
 
 def test_more_evaluations_never_end_worse_within_one_run() -> None:
-    points = search(big_job("Qwen3-1.7B"), MIXED, evaluations=5000).search.trajectory  # type: ignore[attr-defined]
+    points = search(big_job("Qwen3-1.7B"), MIXED, evaluations=20_000).search.trajectory  # type: ignore[attr-defined]
     assert len(points) > 2
     assert all(a.cost_s > b.cost_s and a.evaluations <= b.evaluations for a, b in pairwise(points))
 

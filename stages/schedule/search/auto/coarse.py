@@ -166,8 +166,8 @@ class Coarse:
             fresh = list({(mask, self._content(subset)): (mask, subset) for mask, subset in missing}.values())
             for first in range(0, len(fresh), len(self.benches)):
                 now = fresh[first : first + len(self.benches)]
-                for group, found in zip(now, pool.map(self._price, self.benches, *zip(*now, strict=True)), strict=True):
-                    self._learn(*group, *found)
+                for group, (phases, short, cut) in zip(now, pool.map(self._price, self.benches, *zip(*now, strict=True)), strict=True):
+                    self._learn(*group, phases, short, cut)
                 if not going():
                     return
 
