@@ -8,6 +8,11 @@ from typing import Any
 from artifacts.errors import InputError
 
 
+def typed(budget: str | float) -> str:
+    """As text: Prefect's command line hands ``--param budget=300`` on as a number."""
+    return f"{budget:.0f}" if isinstance(budget, float) and budget.is_integer() else str(budget)
+
+
 def schedule_parameters(*, solver: str = "", budget: str = "", seed: int | None = None) -> dict[str, Any]:
     """Parameters of the schedule stage; what was not typed is left to the stage's defaults."""
     parameters: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from pydantic import Field
 from artifacts.errors import HetrlError
 from artifacts.manifest import Manifest
 from flows import events
+from flows.budget import typed
 from flows.graph import SPEC, StageName
 from flows.launch import chosen_runner, make_runner
 from flows.pipeline import Pipeline, StepResult
@@ -77,7 +78,7 @@ def hetrl(
     runner: Literal["", "process", "docker"] = "",
     engine: Literal["verl"] = "verl",
     store: str = "",
-    budget: str = "",
+    budget: str | float = "",
     topology: str = "",
     warm_start: bool = False,
     prefer_stable: bool = False,
@@ -110,7 +111,7 @@ def hetrl(
     starts_early = (only or from_stage) in ("profile", "schedule")
     request = RunRequest(job=(job or None) if starts_early else None, overrides=(f"engine.name={engine}",) if starts_early and job else (),
                          cluster=(cluster or None) if starts_early else None, store=store, runner=chosen_runner(runner),
-                         budget=budget, topology=topology, warm=warm_start, prefer_stable=prefer_stable, only=only, force=force,
+                         budget=typed(budget), topology=topology, warm=warm_start, prefer_stable=prefer_stable, only=only, force=force,
                          from_stage=None if only else from_stage, until_stage=None if only else until_stage)
     run_id = run_id_of(str(runtime.flow_run.id)) if runtime.flow_run.id else new_run_id()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import ctypes
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -34,6 +36,10 @@ from artifacts.version import hetrl_version
 D = TypeVar("D", bound=Document)
 P = TypeVar("P", bound=Strict)
 
+LAUNCHER = "HETRL_STAGE_LAUNCHER"
+"""The process whose end is this stage's, too: its id, from whoever launched it as a child."""
+_PR_SET_PDEATHSIG = 1
+
 
 class Stopped(BaseException):
     """SIGTERM arrived: unwind, clean up, write nothing more."""
@@ -50,8 +56,9 @@ class _LastWord:
         """False where it was said before."""
         if not self._said.acquire(blocking=False):
             return False
-        self._out.write(outcome.model_dump_json() + "\n")
-        self._out.flush()
+        with suppress(BrokenPipeError):  # who launched it was killed
+            self._out.write(outcome.model_dump_json() + "\n")
+            self._out.flush()
         return True
 
 
@@ -153,6 +160,7 @@ def main(stage: str, run: Callable[[StageContext], dict[str, Any]], argv: list[s
     arguments = parser.parse_args(argv)
     out = _claim_stdout()
     signal.signal(signal.SIGTERM, _stop)
+    _end_with_launcher()
     status: list[int] = []
     atexit.register(_end_at_once, status)
     _last_word.append(_LastWord(out))
@@ -203,8 +211,9 @@ def _end_at_once(status: list[int]) -> None:
     """The last exit handler (they run in reverse). Python would go on to take torch and verl apart piece by piece: seconds, for nothing."""
     if status:
         logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status[0])
 
 
@@ -219,3 +228,14 @@ def _claim_stdout() -> TextIO:
 def _stop(signum: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Stopped
+
+
+def _end_with_launcher() -> None:
+    """Have the kernel send SIGTERM when the launcher is killed: it cannot end this stage then. Linux; elsewhere the next sweep does."""
+    launcher = os.environ.pop(LAUNCHER, "")
+    if not launcher:
+        return
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if str(os.getppid()) != launcher:  # it was killed before the line above
+        sys.exit(143)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -19,6 +21,14 @@ ROWS = {name: (version, licence, parts) for name, version, licence, parts
 
 def test_the_page_has_exactly_what_is_pinned() -> None:
     assert {name: row[0] for name, row in ROWS.items()} == dependencies.pinned()
+
+
+def test_the_script_writes_the_page() -> None:
+    """``python infra/dependencies.py > …``. What an environment lacks, it cannot say the licence of."""
+    done = subprocess.run([sys.executable, "infra/dependencies.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    heads = [text.partition("\n| package |")[0].partition("\n| licence |")[0] for text in (done.stdout, PAGE.read_text(encoding="utf-8"))]
+    assert heads[0] == heads[1]
+    assert re.findall(r"^\| (\S+) \| (\S+) \|", done.stdout.partition("| package |")[2].partition("|---|---|---|---|")[2], re.MULTILINE) == [(n, r[0]) for n, r in ROWS.items()]
 
 
 def test_licences_are_those_the_packages_declare() -> None:

@@ -78,7 +78,7 @@ def predict(job_file: Path = JOB_FILE, topology: Path = TOPOLOGY, plan: Path = P
             overrides: list[str] = SET, runner: str = RUNNER, as_json: bool = JSON) -> None:
     """Price a given plan as it stands: what would an iteration take, and does it fit.
 
-    Example: hetrl predict infra/jobs/qwen3-8b-ppo.yaml --topology out/topology.json --plan out/plan.json --set batch.prompts=512
+    Example: hetrl predict infra/jobs/qwen3-8b-ppo.yaml --topology out/topology.json --plan out/plan.json --set response_tokens.mean=512
     """
     inputs = _inputs(_one_job(job_file, job, overrides), topology, calibration) | {"plan": Plan.read(plan)}
     made = run_stage("schedule", inputs, {"price_only": True, "fidelity": fidelity}, out, runner, as_json)

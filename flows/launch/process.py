@@ -67,7 +67,7 @@ class ProcessRunner:
         # -P: no module of the current folder may shadow ours; the path variable makes a bare checkout work uninstalled.
         command = [self._python, "-P", "-m", f"stages.{request.stage}", "--request", str(folder / workdir.REQUEST)]
         path = os.pathsep.join(p for p in (str(self._root), os.environ.get("PYTHONPATH", "")) if p)
-        env = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "HETRL_STAGE_LAUNCHER": str(os.getpid())}
         try:
             return Group(command, cwd=folder, env=env, mark=Mark.new(request.run_id, request.stage))
         except OSError as error:

@@ -138,6 +138,7 @@ def test_a_device_that_is_taken_out_has_the_plan_made_again(server: OneServer, e
     assert api.finish(run["id"])["name"] == "Completed"
     kept = store.latest("replan")
     assert kept is not None and kept.version[:10] in typed(server, CHANGES, "hetrl artifacts ls replan")
+    assert "is gone from machine old" in server.run(*exports(SECTION), "hetrl artifacts show replan --file plan_diff.md")
     diff = store.read(kept, PlanDiff)
     assert (diff.before, diff.after) == (str(in_force), str(store.latest("schedule"))) and len(diff.gone) == 1
     assert store.verify() == [] and server.stages(engine) == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from artifacts.errors import InfeasiblePlan
@@ -72,11 +73,11 @@ def write_request(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-def start(tmp_path: Path, request: Path) -> subprocess.Popen[str]:
+def start(tmp_path: Path, request: Path, **variables: str) -> subprocess.Popen[str]:
     script = tmp_path / "stage.py"
     script.write_text(STAGE)
     return subprocess.Popen([sys.executable, str(script), "--request", str(request)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+                            text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **variables})
 
 
 def change(request: Path, **parameters: object) -> None:
@@ -129,6 +130,34 @@ def test_sigterm_stops_it_and_leaves_nothing_visible(tmp_path: Path, store: Stor
     outcome, _, _ = outcome_of(process)
     assert (process.returncode, outcome.status) == (143, "error")
     assert "nothing was published" in outcome.message
+    assert store.find("schedule", "v1") is None
+
+
+def test_a_launcher_that_is_gone_already_gets_nothing_done(tmp_path: Path, store: Store, request_file: Path) -> None:
+    mine, gone = start(tmp_path, request_file, HETRL_STAGE_LAUNCHER=str(os.getpid())), start(tmp_path, request_file, HETRL_STAGE_LAUNCHER="1")
+    assert gone.communicate(timeout=300)[0] == "" and gone.returncode == 143
+    assert outcome_of(mine)[0].status == "ok"
+
+
+def test_a_killed_launcher_takes_a_stage_with_it_that_says_nothing(tmp_path: Path, store: Store, request_file: Path) -> None:
+    """One that writes would notice that nobody reads."""
+    change(request_file, what="wait")
+    (tmp_path / "stage.py").write_text(STAGE)
+    launch = """
+import os, subprocess, sys
+stage = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "HETRL_STAGE_LAUNCHER": str(os.getpid())})
+while "waiting" not in stage.stdout.readline():
+    pass
+print(stage.pid, flush=True)
+stage.wait()
+"""
+    command = [sys.executable, "-c", launch, sys.executable, str(tmp_path / "stage.py"), "--request", str(request_file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}) as launcher:
+        assert launcher.stdout is not None
+        stage = psutil.Process(int(launcher.stdout.readline()))
+        launcher.kill()
+    _, alive = psutil.wait_procs([stage], timeout=120)
+    assert alive == [] or stage.status() == psutil.STATUS_ZOMBIE
     assert store.find("schedule", "v1") is None
 
 

@@ -103,6 +103,21 @@ def test_a_run_that_is_ended_stops_its_stage_and_leaves_nothing_half_done(tmp_pa
     assert open_store((tmp_path / ".hetrl/store").as_uri()).verify() == []
 
 
+def test_a_killed_command_takes_its_stage_with_it(tmp_path: Path) -> None:
+    """SIGKILL: the command itself can end nothing any more. How the stage learns of it is tested in tests/stages/test_contract.py."""
+    start(tmp_path, "profile", "--cluster", PAIR, "--out", "out").communicate()
+    with start(tmp_path, "schedule", JOB, "--topology", "out/topology.json", "--seconds", "3600", "--out", "out") as command:
+        assert command.stderr is not None
+        assert any("best so far" in line for line in command.stderr)
+        left = psutil.Process(command.pid).children(recursive=True)
+        [stage] = [child for child in left if "stages.schedule" in child.cmdline()]
+        assert stage.environ()["HETRL_STAGE_LAUNCHER"] == str(command.pid)
+        command.kill()
+    _, alive = psutil.wait_procs(left, timeout=120)
+    assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+    assert not (tmp_path / "out/plan.json").exists()
+
+
 def clock(monkeypatch: pytest.MonkeyPatch, module: object) -> SimpleNamespace:
     """The clock that ``module`` reads, with a hand to turn it."""
     hand = SimpleNamespace(ahead=timedelta(0))

@@ -17,9 +17,11 @@ from pathlib import Path
 import docker
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from artifacts.errors import HetrlError, InputError, RunnerUnavailable
 from artifacts.topology import Topology
+from flows.cli.main import app
 from flows.cluster import profile_parameters
 from flows.lab import lab
 from flows.lab.machines import LABEL, MACHINE_LABEL
@@ -211,7 +213,8 @@ def test_without_its_router_machines_are_unreachable_and_up_makes_it_anew(state:
     assert list(Path("/sys/fs/cgroup").glob(f"**/hetrllab{identity}*")) == []
     assert list(Path("/tmp").glob(f"hetrl-lab-{identity}*")) == []
     assert not (Path(os.environ["HETRL_HOME"]) / "lab").exists()
-    assert lab.down() == [], "a second time there is nothing to remove"
+    again = CliRunner().invoke(app, ["lab", "down"])
+    assert (again.exit_code, again.output) == (0, "no lab is up\n"), "a second time there is nothing to remove"
     with pytest.raises(InputError, match="no lab is up here"):
         profile_parameters("lab")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -21,6 +24,7 @@ from flows.services import prefect
 from flows.services.state import store_url
 from flows.slots import cluster_slot
 from tests.flows.orchestration.services import ROOT, Services, wait_for_stage
+from tests.infra.docs.terminal import DOCUMENTED
 
 JOB = str(ROOT / "infra/jobs/qwen3-4b-grpo.yaml")
 PAIR = str(ROOT / "infra/clusters/workstation-pair.yaml")
@@ -68,6 +72,7 @@ def test_the_form_has_a_typed_field_for_every_parameter(services: Services) -> N
     assert all(fields[name]["enum"] == list(ORDER) for name in ("from_stage", "until_stage"))
     assert (fields["review_minutes"]["minimum"], fields["review_minutes"]["maximum"]) == (0, 7 * 24 * 60)
     kinds = {name: field.get("type") for name, field in fields.items()}
+    assert [kind["type"] for kind in fields["budget"]["anyOf"]] == ["string", "number"]
     assert {name for name, kind in kinds.items() if kind == "boolean"} == {"force", "dry_run", "warm_start", "prefer_stable"}
     assert all(field.get("description") for field in fields.values())
 
@@ -106,6 +111,56 @@ def test_bad_input_fails_the_run_with_one_line(services: Services) -> None:
     assert state["type"] == "FAILED"
     assert state["message"].startswith("InputError: cannot read nowhere.yaml")
     assert "Traceback" not in state["message"]
+
+
+def typing(services: Services, command: str, more: str = "") -> str:
+    """Run a documented command in a process of its own, in the checkout, with this server's address exported."""
+    assert command in DOCUMENTED, f"no page says {command!r}"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", f"{command} {more}"], cwd=ROOT, env=prefect.environment(services.port) | {"PATH": path, "COLUMNS": "200"},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, f"{command} {more}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def test_the_readmes_run_and_where_to_look_at_it(services: Services, tmp_path: Path) -> None:
+    """On a described pair, which the simulator plays. The budget comes as a number: so Prefect's command line takes 300 to be."""
+    described = "--param job=infra/jobs/qwen3-4b-grpo.yaml --param cluster=infra/clusters/workstation-pair.yaml --param budget=300"
+    typing(services, "prefect deployment run hetrl/train --watch", described)
+    [run, *_] = services.api("/flow_runs/filter", {"sort": "START_TIME_DESC"})
+    assert run["state"]["name"] == "Completed" and run["parameters"]["budget"] == 300 and set(services.tasks(run["id"])) == set(ORDER)
+    store = open_store(store_url(), settings=StoreSettings.from_env(services.s3.environment()))
+    planned = store.latest("schedule")
+    assert planned is not None and store.manifest(planned).parameters["evaluations"] == 300
+    said = typing(services, "hetrl status")
+    assert f"schedule@{planned.version[:10]}" in said and services.s3.endpoint in said
+    assert "predicted" in typing(services, "hetrl report --out report.html", f"--out {tmp_path}/report.html") and (tmp_path / "report.html").is_file()
+
+
+def test_a_schedule_is_switched_on_and_off(services: Services) -> None:
+    def nightly() -> dict[str, object]:
+        [found] = services.api("/deployments/filter", {"deployments": {"name": {"any_": ["profile"]}}})
+        return dict(found["schedules"][0])
+
+    assert str(nightly()["id"]) in typing(services, "prefect deployment schedule ls hetrl/profile")
+    resume = "prefect deployment schedule resume hetrl/profile <id>"
+    assert resume in DOCUMENTED
+    for word, active in (("resume", True), ("pause", False)):
+        ran = ["prefect", *resume.replace("resume", word).replace("<id>", str(nightly()["id"])).split()[1:]]
+        subprocess.run([sys.executable, "-m", *ran], env=prefect.environment(services.port), check=True, capture_output=True, timeout=300)
+        assert nightly()["active"] is active
+
+
+def test_a_work_pool_for_kubernetes_takes_the_template_that_ships(services: Services) -> None:
+    """Under another name: this server has its pool."""
+    command = "prefect work-pool create hetrl --type kubernetes --base-job-template infra/kubernetes/job-template.json"
+    assert command in DOCUMENTED
+    ran = command.replace(" hetrl ", " kubernetes-test ").split()
+    subprocess.run([sys.executable, "-m", *ran], cwd=ROOT, env=prefect.environment(services.port), check=True, capture_output=True, timeout=300)
+    pool = services.api("/work_pools/kubernetes-test")
+    template = json.loads((ROOT / "infra/kubernetes/job-template.json").read_text())
+    assert pool["type"] == "kubernetes" and pool["base_job_template"]["job_configuration"] == template["job_configuration"]
+    services.api("/work_pools/kubernetes-test", method="DELETE")
 
 
 def test_a_cancelled_run_leaves_no_stage_behind(services: Services) -> None:

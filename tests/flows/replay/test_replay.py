@@ -26,6 +26,7 @@ from flows.replay.fleets import SETTINGS
 from flows.replay.play import Player
 from flows.replay.published import END_TO_END, Range
 from flows.replay.results import Result, Results
+from tests.infra.docs.terminal import typed
 
 ROOT = Path(__file__).parents[3]
 TINY = Cell("12 GPUs, one region", Workload("4B", "grpo", "sync", 48), "auto", 300)
@@ -161,6 +162,22 @@ def test_a_page_of_some_cells_has_tables_of_those(tmp_path: Path, quick: bool) -
     for some in (run.cells()[:1], run.cells()[::3], run.cells()[1::2]):
         pages.write(run, made_up(some), page=tmp_path / "replay.md", pictures_in=tmp_path)
         assert f"{len(some)} of {len(run.cells())} cells" in (tmp_path / "replay.md").read_text()
+
+
+def test_commands_on_results_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they play is tested above; here all cells are known from before, so that nothing is left to play."""
+    monkeypatch.chdir(tmp_path)
+    player, results = Player(make_runner("process")), Results(tmp_path / ".hetrl/replay/results.jsonl")
+    for cell, result in made_up(list({*chosen([], quick=False).cells(), *chosen([], quick=True).cells()})).items():
+        results.add(result.model_copy(update={"key": player.key(cell)}))
+    (tmp_path / "infra/docs").mkdir(parents=True)
+    (tmp_path / "infra/docs/replay.md").write_text(f"By hand.\n{pages.BEGIN}\n{pages.END}\n")
+    for command in ("hetrl replay --quick", "hetrl replay", "hetrl replay --only end-to-end --only search", "hetrl replay --kept",
+                    "hetrl replay --page infra/docs/replay.md --pictures infra/pictures"):
+        told = json.loads(typed(command, "--json").splitlines()[-1])
+        assert told["played"] == 0 and told["cells"] > 0
+    assert "## End to end" in (tmp_path / ".hetrl/replay/replay.md").read_text()
+    assert (tmp_path / "infra/docs/replay.md").read_text().startswith("By hand.") and list((tmp_path / "infra/pictures").glob("*.svg"))
 
 
 def test_pictures_of_nothing() -> None:
