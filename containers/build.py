@@ -196,6 +196,7 @@ def _engine_layers(engine: str, rollout: str) -> list[str]:
 
 def _context_files(layers: list[str], parts: tuple[str, ...]) -> Iterator[Path]:
     yield HERE / ("flow.Dockerfile" if "flows" in parts else "Dockerfile")
+    yield HERE / "slim.sh"
     yield wheelhouse.CONSTRAINTS
     yield from wheelhouse.ALONE.values()
     yield from (HERE / "requirements").glob("*.txt")

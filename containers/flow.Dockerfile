@@ -6,13 +6,13 @@
 ARG BASE_IMAGE=python:3.11-slim
 
 FROM ${BASE_IMAGE} AS build
-COPY containers/requirements/light.txt containers/requirements/flow.txt infra/constraints.txt \
+COPY containers/requirements/light.txt containers/requirements/flow.txt containers/slim.sh infra/constraints.txt \
      containers/wheelhouse/light* containers/wheelhouse/flow* /wheels/
 ARG PIP_NO_INDEX
 RUN python -m venv /opt/hetrl \
  && PIP_FIND_LINKS=/wheels /opt/hetrl/bin/pip install -q --no-cache-dir -c /wheels/constraints.txt -r /wheels/flow.txt \
  && /opt/hetrl/bin/pip uninstall -q -y pip setuptools \
- && find /opt/hetrl -type d -name tests -prune -exec rm -r {} +
+ && sh /wheels/slim.sh /opt/hetrl
 
 FROM ${BASE_IMAGE} AS flow
 ENV PATH=/opt/hetrl/bin:${PATH} PYTHONPATH=/opt/hetrl/app LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp \

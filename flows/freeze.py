@@ -1,4 +1,4 @@
-"""The job, frozen into the store at the start of a run."""
+"""The job, frozen into the store before a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flows.keys import KEY_LENGTH
 
 
 def freeze_job(store: Store, job: Job) -> VersionRef:
-    """The version of that job; the same job is the same version, however often it is frozen."""
+    """The version of that job; the same job is the same version, however often it is frozen. It is not the latest by that."""
     version = job.identity()[:KEY_LENGTH]
     manifest = store.find("job", version)
     if manifest is None:
@@ -22,5 +22,4 @@ def freeze_job(store: Store, job: Job) -> VersionRef:
         summary = {"name": job.name, "algorithm": job.algorithm, "mode": job.mode}
         manifest = writer.commit(inputs={}, context={}, parameters={}, summary=summary,
                                  producer=Producer(hetrl=hetrl_version(), code_digest="", started_at=now, finished_at=now))
-    store.publish(manifest.ref)
     return manifest.ref

@@ -76,15 +76,16 @@ class Pipeline:
         self.options = options
         self._upstream = Upstream(store)
         self.known: dict[str, VersionRef] = {}
+        self._new_job: VersionRef | None = None
 
     def prepare(self) -> None:
-        """Freeze the job and find what the selected stages read from stages that do not run. Writes nothing but the job."""
+        """Freeze the job, not yet in force, and find what the selected stages read from stages that do not run. Writes nothing else."""
         first = self.options.selection.stages[0]
         known = self._upstream.before(first, cluster=self.options.cluster, topology=self.options.topology)
         job = self.options.job
         if first in ("profile", "schedule"):
             if job is not None:
-                known["job"] = freeze_job(self.store, job)
+                known["job"] = self._new_job = freeze_job(self.store, job)
             elif "job" not in known and self.options.selection.stages != ("profile",):
                 raise InputError("no job was given", fix="add --job infra/jobs/tiny-grpo.yaml")
         elif job is not None and self.store.read(known["job"], Job).identity() != job.identity():
@@ -168,6 +169,9 @@ class Pipeline:
     def step(self, stage: StageName, on_event: OnEvent) -> StepResult:
         """Make ``stage`` current: an earlier version that stands, or a new one. Raises what the stage reports."""
         started = time.monotonic()
+        if self._new_job is not None:
+            self.store.publish(self._new_job)
+            self._new_job = None
         decision = self.decide(stage)
         if decision.hit:
             self.store.publish(decision.hit.ref)

@@ -55,7 +55,7 @@ def test_the_flows_context_holds_the_flow_and_no_more(builder: ModuleType) -> No
     copied = {line.split()[1] for line in (ROOT / "containers/flow.Dockerfile").read_text().splitlines() if line.startswith("COPY ") and "--from" not in line}
     assert {"containers/flow.Dockerfile", "flows/hetrl.py", "stages/contract.py", "prefect.yaml", "infra/jobs/tiny-grpo.yaml"} <= names
     assert "containers/Dockerfile" not in names
-    for source in copied - {"containers/requirements/light.txt"}:
+    for source in copied - {"containers/requirements/light.txt"} | {"containers/slim.sh"}:
         assert source in names or any(n.startswith(f"{source}/") for n in names), source
     assert builder.flow_digest() == builder.flow_digest() and len(builder.flow_digest()) == 64
 

@@ -19,8 +19,9 @@ FEW = "--evaluations 200"
 HOSTS = """machines:
 - {name: gpu01, cpus: 64, host_memory_gib: 256}
 - {name: gpu02, cpus: 64, host_memory_gib: 256}
+links: {same_zone: {latency_ms: 0.05, bandwidth_gbit_per_s: 100}}
 """
-"""What no driver says of a machine."""
+"""What no driver says."""
 
 
 @pytest.fixture(autouse=True)
