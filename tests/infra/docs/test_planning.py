@@ -60,6 +60,12 @@ def test_the_quick_start_and_what_to_try_on_gpus(folder: Path) -> None:
     typed("hetrl schedule infra/jobs/qwen3-4b-grpo.yaml --topology out/topology.json --out out/", FEW)
 
 
+def test_this_machine(folder: Path) -> None:
+    """infra/docs/engine.md has it for a machine with GPUs; without, its cores are what is measured."""
+    typed("hetrl profile --cluster local --out out/")
+    assert Topology.read(folder / "out/topology.json").cluster.kind == "local"
+
+
 def test_your_own_fleet(folder: Path) -> None:
     """infra/docs/your-fleet.md, and the second step of README.md's way to one's own cluster."""
     typed("cp infra/clusters/workstation-pair.yaml my-fleet.yaml")
