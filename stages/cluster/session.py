@@ -18,6 +18,7 @@ from stages.cluster.head import HeadWatch
 from stages.cluster.local import local_nodes
 from stages.cluster.names import LOOPBACK
 from stages.cluster.signals import StopSignal, stop_signal
+from stages.cluster.watch import watched
 
 _LEAVE_S = 3.0
 
@@ -98,16 +99,8 @@ def _connected(address: str, *, env: dict[str, str], stop: StopSignal, loopback:
             raise KeyboardInterrupt from exit_
         stop.claim()
         watch = HeadWatch(ray.get_runtime_context().gcs_address, ray.nodes())
-        if threading.current_thread() is threading.main_thread():  # only there a signal interrupts what waits
-            watch.start()
-        try:
+        with watched(watch):
             yield
-        except BaseException:
-            if watch.is_gone():
-                raise watch.lost() from None
-            raise
-        finally:
-            watch.end()
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = kept
         with stop.held():

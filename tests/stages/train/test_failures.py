@@ -19,11 +19,6 @@ def test_the_root_cause_of_a_failed_call_is_named() -> None:
     assert "\n" not in error.line
 
 
-def test_a_lost_machine_is_the_cause_of_whatever_failed() -> None:
-    error = crashed(exceptions.RayTaskError("train", "", RuntimeError("Connection closed by peer")), lost=["m1"])
-    assert error.message == "machine m1 was lost in the middle of the training: its Ray node is gone"
-
-
 def test_a_full_disk_elsewhere_is_told_apart() -> None:
     error = crashed(exceptions.RayTaskError("save", "OSError: [Errno 28] No space left on device: 'x'", OSError(28, "No space left on device")))
     assert "is full" in error.message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from artifacts.errors import StageCrashed
 from stages.train.disk import disk_is_full, tells_of_full_disk
@@ -11,15 +10,10 @@ from stages.train.disk import disk_is_full, tells_of_full_disk
 _WHERE = "the traceback is in the stage's log, Ray's own logs in ray-logs in its scratch folder"
 
 
-def crashed(error: BaseException, *, lost: Sequence[str] = ()) -> StageCrashed:
-    """``error`` is a Ray error; the process's name and the root cause are kept, its traceback is for the log. ``lost``: machines whose
-    Ray node is gone, which is then the cause."""
+def crashed(error: BaseException) -> StageCrashed:
+    """``error`` is a Ray error; the process's name and the root cause are kept, its traceback is for the log."""
     from ray.exceptions import ActorDiedError, RayTaskError
 
-    if lost:
-        return StageCrashed(f"machine {', '.join(lost)} was lost in the middle of the training: its Ray node is gone",
-                            fix="bring it back, or plan without it, and run again: training goes on from its last checkpoint",
-                            details={"machines": list(lost)})
     if tells_of_full_disk(str(error)):
         return disk_is_full("a machine of the training")
     if isinstance(error, ActorDiedError):

@@ -15,7 +15,8 @@ from artifacts.catalog.engines import resolve_engine
 from artifacts.errors import InputError
 from artifacts.job import Role
 from stages.cluster import open_cluster, pinned_groups
-from stages.cluster.live import lost_machines
+from stages.cluster.machines import MachineWatch
+from stages.cluster.watch import watched
 from stages.train.dataset import Prompts, write_prompts
 from stages.train.engines.base import Report, Result, Run
 from stages.train.engines.verl import config as verl_config
@@ -56,14 +57,14 @@ class VerlEngine:
                                  run.resume, _reward_model(run, prompts, model))
         report.log("starting Ray")
         with open_cluster(run.topology, address=run.deployment.address, env=variables, workdir=run.workdir,
-                          deadline_s=CLUSTER_DEADLINE_S) as cluster:
+                          deadline_s=CLUSTER_DEADLINE_S) as cluster, watched(MachineWatch(cluster.node_ids)):
             from ray.exceptions import RayError
 
             try:
                 return _train(run, report, cluster, paths)
             except RayError as error:
                 traceback.print_exc()
-                raise crashed(error, lost=lost_machines(cluster.node_ids)) from None
+                raise crashed(error) from None
 
 
 def _train(run: Run, report: Report, cluster: Any, paths: verl_config.Paths) -> Result:
