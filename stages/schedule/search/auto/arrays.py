@@ -21,8 +21,9 @@ number of devices; ``HOLDER`` of row b is the group of bundle b."""
 LEGAL, ROLLOUTS, LAYERS, FIXED_DP, FIXED_PP, DEGREES, FIRST = range(7)
 """Columns of ``Rules.masks``: whether a group may run these bundles; whether rollout is one; layers of the shallowest model that is trained
 or inferred (0: only rollout); replicas and stages the user fixed (0: none); how many tensor-parallel degrees follow."""
-FIXED_ROLLOUT, MOST_MICRO, MINI_BATCH, BUNDLES = range(4)
-"""Places in ``Rules.misc``: rollout replicas the user fixed, largest micro-batch, sequences of a mini-batch; then each task's bundle."""
+FIXED_ROLLOUT, MOST_MICRO, MINI_BATCH, WIDE, BUNDLES = range(5)
+"""Places in ``Rules.misc``: rollout replicas the user fixed, largest micro-batch, sequences of a mini-batch, whether kinds and
+regions of devices are moved at once (on more than ``SMALL`` devices); then each task's bundle."""
 HOME, KIND, REGION, ORDERS = range(4)
 """Rows of ``Rules.devices``: a machine (or single devices that are alike), a class in a region, a region; then orders of all devices."""
 PRESENT, BEST, MADE, PRICED, TOUR, COUNTS = range(6)
@@ -42,7 +43,7 @@ class Rules(NamedTuple):
     devices: Ints
     """[ORDERS + K, D]"""
     misc: Ints
-    """[3 + T]"""
+    """[BUNDLES + T]"""
 
 
 class State(NamedTuple):

@@ -19,7 +19,7 @@ from stages.schedule.draft import Draft
 from stages.schedule.exact.floors import works_of
 from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem
-from stages.schedule.search.auto.arrays import HOLDER, ORDERS, SIZE, Bench, Rules
+from stages.schedule.search.auto.arrays import BUNDLES, HOLDER, ORDERS, SIZE, Bench, Rules
 from stages.schedule.search.auto.kernel_chain import work
 from stages.schedule.search.auto.rules import draft_of, leave_idle, masks_of
 
@@ -118,7 +118,7 @@ class Coarse:
         best = np.array([c.best for c in fleet.curves])[fleet.device_class]
         inside = np.array([[s >> x & 1 for x in range(len(self.blocks))] for s in range(count)], dtype=float)
         found = np.zeros((len(self.rules.admits), count, 3))
-        owner = self.rules.misc[3:]
+        owner = self.rules.misc[BUNDLES:]
         for t, task in enumerate(problem.tasks):
             for w in works_of(problem, task):
                 factor = problem.factors(w.factor_of)

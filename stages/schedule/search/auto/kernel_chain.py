@@ -5,7 +5,7 @@ from __future__ import annotations
 from stages.schedule.cost.kernel.arrays import Ints, Tables
 from stages.schedule.cost.kernel.jit import entry, inner
 from stages.schedule.cost.kernel.price import compose
-from stages.schedule.search.auto.arrays import BEST, COUNTS, HOLDER, MADE, PRESENT, PRICED, TOUR, Bench, Rules, State, Words
+from stages.schedule.search.auto.arrays import BEST, COUNTS, HOLDER, MADE, PRESENT, PRICED, TOUR, WIDE, Bench, Rules, State, Words
 from stages.schedule.search.auto.kernel_cut import cut_alone, cut_anew
 from stages.schedule.search.auto.kernel_moves import any_group, exchange, gather, move, nudge, regroup, reorder
 from stages.schedule.search.auto.kernel_plan import (
@@ -111,7 +111,7 @@ def chain(tb: Tables, rl: Rules, b: Bench, evaluations: int) -> None:
 
     What is left of the tour comes first; its moves stay only if the plan is better than it was.
     """
-    sums, history, kinds, groups = b.sums, b.history, len(MOVES), len(b.state.meta) - 1
+    sums, history, kinds, groups = b.sums, b.history, len(MOVES) - 1 + rl.misc[WIDE], len(b.state.meta) - 1
     end, touched, kind, moving = sums[PRICED] + evaluations, (1 << groups) - 1, 0, False
     length, trades = tour_length(rl, b.state), tour_trades(rl)
     hold_tasks(b.flat, rl, b.state)
@@ -143,7 +143,7 @@ def chain(tb: Tables, rl: Rules, b: Bench, evaluations: int) -> None:
             cost = price_touched(tb, rl, b, touched, anew, limit)
             sums[COUNTS + kind] += 1.0 if moving else 0.0
             if cost < IMPOSSIBLE and cost <= limit:
-                sums[COUNTS + kinds + kind] += 1.0 if moving and cost < sums[PRESENT] else 0.0
+                sums[COUNTS + len(MOVES) + kind] += 1.0 if moving and cost < sums[PRESENT] else 0.0
                 sums[PRESENT] = cost
                 if cost < sums[BEST] * LESS:
                     sums[BEST] = cost

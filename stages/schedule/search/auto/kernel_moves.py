@@ -27,6 +27,7 @@ from stages.schedule.search.auto.arrays import (
     SHARDS,
     SIZE,
     TP,
+    WIDE,
     Ints,
     Rules,
     State,
@@ -48,15 +49,20 @@ def any_group(st: State, random: Words) -> int:
 
 
 @inner
-def chunk(random: Words, unit: int) -> int:
+def chunk(rl: Rules, random: Words, unit: int) -> int:
     """How many devices move at once."""
+    if not rl.misc[WIDE]:
+        way = below(random, 5 + 1)
+        return 1 << way if way < 4 else max(unit, 1)
     way = below(random, 8)
     return 1 << way if way < 4 else ALL if way < 6 else max(unit, 1)
 
 
 @inner
-def level(random: Words) -> int:
+def level(rl: Rules, random: Words) -> int:
     """What moves together: devices of a home, more seldom of a kind or a region."""
+    if not rl.misc[WIDE]:
+        return HOME
     way = below(random, 4)
     return HOME if way < 2 else KIND if way == 2 else REGION
 
@@ -98,7 +104,7 @@ def reorder(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) ->
     n = st.meta[g, SIZE]
     if n < 2:
         return 0
-    if st.meta[g, PP] > 1 and st.meta[g, DP] * st.meta[g, PP] * st.meta[g, TP] <= n and below(random, 5) == 0:
+    if rl.misc[WIDE] and st.meta[g, PP] > 1 and st.meta[g, DP] * st.meta[g, PP] * st.meta[g, TP] <= n and below(random, 5) == 0:
         keep_group(st, saved, g)
         i = below(random, st.meta[g, PP] - 1)
         swap_stages(st.order[g], st.meta[g], i, i + 1 + below(random, st.meta[g, PP] - 1 - i))
@@ -119,9 +125,9 @@ def reorder(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) ->
                     i += 1
                     j -= 1
             elif way == 2:
-                shift_run(st.order[g], i, min(chunk(random, st.meta[g, TP]), j - i), j)
+                shift_run(st.order[g], i, min(chunk(rl, random, st.meta[g, TP]), j - i), j)
             else:
-                swap_runs(st.order[g], i, j, min(chunk(random, st.meta[g, TP]), min(j - i, n - j)))
+                swap_runs(st.order[g], i, j, min(chunk(rl, random, st.meta[g, TP]), min(j - i, n - j)))
             return 1 << g
     return 0
 
@@ -155,7 +161,7 @@ def swap_stages(order: Ints, cut: Ints, i: int, j: int) -> None:
 @inner
 def gather(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
     """All devices of a home, kind or region in a group move to another place in its order, together."""
-    g, row = any_group(st, random), level(random)
+    g, row = any_group(st, random), level(rl, random)
     n = st.meta[g, SIZE]
     home = rl.devices[row, st.order[g, below(random, n)]]
     keep_group(st, saved, g)
@@ -185,7 +191,7 @@ def movable(rl: Rules, device: int, row: int, value: int, to: int) -> bool:
 @inner
 def exchange(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
     """Devices of one home, kind or region in a group against those of another in another group, or idle."""
-    last, row = len(st.meta) - 1, level(random)
+    last, row = len(st.meta) - 1, level(rl, random)
     g = any_group(st, random)
     for _ in range(TRIES):
         h = below(random, last + 1)
@@ -201,7 +207,7 @@ def exchange(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -
         keep_group(st, saved, g)
         keep_group(st, saved, h)
         mine, other = mask_at(st, g), mask_at(st, h) if h < last else 0
-        left, home, away = chunk(random, st.meta[g, PP] * st.meta[g, TP]), rl.devices[row, out], rl.devices[row, back]
+        left, home, away = chunk(rl, random, st.meta[g, PP] * st.meta[g, TP]), rl.devices[row, out], rl.devices[row, back]
         x = y = 0
         while left > 0:
             while x < st.meta[g, SIZE] and not movable(rl, st.order[g, (i + x) % st.meta[g, SIZE]], row, home, other):
@@ -294,7 +300,7 @@ def move(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> in
         if h < last and not rl.admits[mask_at(st, h), st.order[g, first]]:
             continue
         unit = st.meta[h, PP] * st.meta[h, TP] if h < last and below(random, 2) else st.meta[g, PP] * st.meta[g, TP] if g < last else 1
-        return carry(rl, st, saved, scratch, random, g, h, first, chunk(random, unit), level(random))  # type: ignore[no-any-return]
+        return carry(rl, st, saved, scratch, random, g, h, first, chunk(rl, random, unit), level(rl, random))  # type: ignore[no-any-return]
     return 0
 
 

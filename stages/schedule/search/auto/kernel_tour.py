@@ -54,7 +54,7 @@ def trade(rl: Rules, st: State, saved: State, scratch: Ints, row: int, a: int, b
 @inner
 def any_trade(rl: Rules, st: State, saved: State, scratch: Ints, random: Words) -> int:
     """A trade of two homes, kinds or regions that devices drawn at random are of."""
-    row, size = level(random), rl.devices.shape[1]
+    row, size = level(rl, random), rl.devices.shape[1]
     return trade(rl, st, saved, scratch, row, rl.devices[row, below(random, size)], rl.devices[row, below(random, size)])  # type: ignore[no-any-return]
 
 

@@ -15,6 +15,8 @@ from stages.schedule.search.auto.kernel_chain import MOVES
 from stages.schedule.search.space import TASK_ORDER, bundles, draft_group, group_allowed, groupings, legal_tps, mask_of, rollout_tps
 
 MOST_TP = 16
+SMALL = 32
+"""Devices up to which a fleet is searched by small moves only."""
 
 
 def tasks_of(problem: Problem, mask: int) -> tuple[str, ...]:
@@ -45,13 +47,19 @@ def build_rules(problem: Problem, orders: Sequence[Ints]) -> Rules:
         masks[mask, : len(row)] = row
     kind = problem.fleet.device_class * len(problem.fleet.regions) + problem.fleet.region
     fixed_rollout = problem.job.constraints.fix.get("rollout", {}).get("dp", 0)
+    owners = [index[t.name] for t in problem.tasks]
     return Rules(
         masks=masks,
         admits=admits,
         dps=np.array([problem.legal_dp(d) and d <= work.mini_batch_sequences for d in range(size + 1)]),
         devices=np.array([homes(problem), kind, problem.fleet.region, *orders], dtype=np.int64),
-        misc=np.array([fixed_rollout, work.micro_batch_sequences, work.mini_batch_sequences, *(index[t.name] for t in problem.tasks)]),
+        misc=np.array([fixed_rollout, work.micro_batch_sequences, work.mini_batch_sequences, int(wide(problem)), *owners]),
     )
+
+
+def wide(problem: Problem) -> bool:
+    """Whether the fleet is too large for the search to get everywhere by small moves: on fewer devices larger ones lead it astray."""
+    return problem.fleet.size > SMALL
 
 
 def homes(problem: Problem) -> Ints:
@@ -61,7 +69,7 @@ def homes(problem: Problem) -> Ints:
     found = np.empty(fleet.size, dtype=np.int64)
     for d, m in enumerate(fleet.machine.tolist()):
         key: tuple[object, ...] = (m,)
-        if alone[m]:
+        if alone[m] and wide(problem):
             matrices = (fleet.machine_latency_s, fleet.machine_inverse_bandwidth)
             links = (np.sort(a).round(12).tobytes() for n in matrices for a in (n[m], n[:, m]))
             allowed = (bool(a[d]) for a in problem.allowed.values())

@@ -21,7 +21,7 @@ from stages.schedule.problem import Problem
 from stages.schedule.search.auto.arrays import BEST, COUNTS, PRICED, TOUR, Bench, Rules
 from stages.schedule.search.auto.coarse import Coarse
 from stages.schedule.search.auto.kernel_chain import MOVES, work
-from stages.schedule.search.auto.rules import build_bench, build_rules, copied, draft_of, leave_idle, state_of
+from stages.schedule.search.auto.rules import build_bench, build_rules, copied, draft_of, leave_idle, state_of, wide
 from stages.schedule.search.construct import best_group, device_orders, seeds
 from stages.schedule.search.evaluator import Evaluator
 from stages.schedule.search.evolution import OperatorCount
@@ -134,7 +134,8 @@ def _starts(evaluator: Evaluator, tables: Tables, rules: Rules, warm: Sequence[D
     judge(d for w in warm for d in _renewed(evaluator, w))
     judge(_first(evaluator))
     judge(_coarse(evaluator, tables, rules))
-    return _diverse(sorted(found, key=lambda f: f[:2]))
+    found.sort(key=lambda f: f[:2])
+    return _diverse(found) if wide(evaluator.problem) else [draft for _, _, draft in found]
 
 
 def _diverse(found: Sequence[tuple[float, int, Draft]]) -> list[Draft]:
@@ -168,7 +169,7 @@ def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
     coarse = Coarse(evaluator.problem, tables, rules, benches)
     with ThreadPoolExecutor(cores) as pool:
         coarse.refine(pool, going)
-    drafts = coarse.starts(JUDGED * max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
+    drafts = coarse.starts((JUDGED if wide(evaluator.problem) else 1) * max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
     going()
     return drafts
 
@@ -269,7 +270,7 @@ def _begin(problem: Problem, leaf: Leaf, share: float, *, again: bool) -> None:
     if again:
         leave_idle(problem, leaf.bench.best)
         leaf.bench = leaf.bench._replace(state=copied(leaf.bench.best))
-    leaf.bench.sums[TOUR] = 0.0 if share >= TOURED else np.inf
+    leaf.bench.sums[TOUR] = 0.0 if wide(problem) and share >= TOURED else np.inf
     leaf.rounds += 1
 
 
