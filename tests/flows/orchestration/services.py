@@ -19,6 +19,7 @@ import psutil
 
 from flows.services import prefect
 from flows.services.s3 import S3Server
+from flows.services.state import home
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,7 +121,8 @@ def free_port() -> int:
 
 
 def wait_for_stage(name: str, within_s: float = 300) -> psutil.Process:
-    """The process of a stage that runs: ``stages.profile``."""
+    """The process of a stage that runs for these services: ``stages.profile``. Other tests may run stages at the same time."""
+    here = str(home().absolute())
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         for process in psutil.process_iter():
@@ -128,7 +130,7 @@ def wait_for_stage(name: str, within_s: float = 300) -> psutil.Process:
                 line = process.cmdline()
             except psutil.Error:
                 continue
-            if name in line and process.parent() is not None and "--request" in line:
+            if name in line and process.parent() is not None and "--request" in line and line[-1].startswith(here):
                 return process
         time.sleep(0.1)
     raise AssertionError(f"{name} did not start")

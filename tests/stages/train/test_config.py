@@ -57,6 +57,7 @@ def test_a_layout_is_what_verl_is_told(layout: dict[str, Any], tp: int, pp: int,
     assert reference.override_transformer_config.get("pipeline_model_parallel_layout") == layers
     assert actor.ppo_micro_batch_size_per_gpu == plan.tasks["actor_training"].micro_batch_sequences
     assert config.trainer.n_gpus_per_node * config.trainer.nnodes == 2
+    assert config.transfer_queue.backend.SimpleStorage.required_node_resource == "CPU", "a head node may have none"
 
 
 def test_the_job_is_what_verl_is_told(paths: Paths) -> None:

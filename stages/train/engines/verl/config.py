@@ -59,6 +59,8 @@ def overrides(job: Job, plan: Plan, paths: Paths, *, server: Server = "hf", plat
         "reward.custom_reward_function.path": SCORE_FILE if job.reward == "rule" else None,
         "algorithm.adv_estimator": "gae" if job.algorithm == "ppo" else "grpo",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        # Its process asks for a core: a head node that declares none, as on Kubernetes and in the lab, would refuse it.
+        "+transfer_queue.backend.SimpleStorage.required_node_resource": "CPU",
         "trainer.device": platform.device,
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": len(actor.ranks),
