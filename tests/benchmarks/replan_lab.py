@@ -1,8 +1,8 @@
 """The story of a re-plan with a training going on, in the lab: ``sudo python -m tests.benchmarks.replan_lab``.
 
 A training runs on three machines. One of them is killed under it: the run fails in one line, its checkpoints stay. The next run profiles what
-is left, plans from the plan that was in force, deploys, and trains on from the last checkpoint. Then the machine is put back with a
-slower link to it, and the same again. Prints both plan diffs; exit status 1 when a training did not go on from where it was. While an engine
+is left, plans from the plan that was in force, deploys, and trains on from the last checkpoint. It is stopped, the machine is put back with a
+slower link to it, and the same again, to the end. Prints both plan diffs; exit status 1 when a training did not go on from where it was. While an engine
 starts and in its first iteration the machines have no quotas; it is about twenty minutes in all.
 """
 
@@ -45,18 +45,18 @@ def spec(folder: Path, machines: list[str], *, far_mbit_per_s: int) -> Path:
     return path
 
 
-def run(store: str, iterations: int, *, on_event: OnEvent) -> tuple[Pipeline, str]:
-    """All stages until train, as a re-plan does them; with the plan diff, where the plan changed."""
+def run(store: str, iterations: int, *, on_event: OnEvent) -> Pipeline:
+    """All stages until train, as a re-plan does them; prints the plan diff where there is one."""
     overrides = (f"iterations={iterations}", "checkpoint_every=1")
     request = RunRequest(job=str(ROOT / "infra/jobs/tiny-grpo.yaml"), overrides=overrides, cluster="lab", store=store, until_stage="train", warm=True)
-    pipeline, shown = open_run(request, run_id=new_run_id()), ""
+    pipeline = open_run(request, run_id=new_run_id())
     for stage in pipeline.options.selection.stages:
         before = plan_in_force(pipeline) if stage == "schedule" else None
         result = pipeline.step(stage, on_event)
         print(f"{stage}: {'hit' if result.hit else 'made'} {result.version} in {result.seconds:.0f} s ({result.reason})", flush=True)
         if before is not None and (replanned := compare(pipeline, before)):
-            shown = replanned.markdown
-    return pipeline, shown
+            print(replanned.markdown)
+    return pipeline
 
 
 def resumed_step(pipeline: Pipeline) -> tuple[int, int]:
@@ -81,25 +81,21 @@ def main() -> None:
 
 def _story(folder: Path, store: str, iterations: int) -> None:
     lab.up(read_lab(spec(folder, list(MACHINES), far_mbit_per_s=100)), say=print)
-    killed = _interrupted(store, iterations, kill="far-fast")
+    killed = _interrupted(store, iterations, after=2, by=lambda: _kill("far-fast"))
     lab.down()
     lab.up(read_lab(spec(folder, ["near-fast", "near-slow"], far_mbit_per_s=100)), say=print)
-    pipeline, shown = run(store, iterations, on_event=_quiet)
-    print(shown)
-    resumed, done = resumed_step(pipeline)
-    print(f"trained on from iteration {resumed} (it was killed after {killed}), {done} in all")
+    stopped = _interrupted(store, iterations, after=2, by=_stop)
     lab.down()
     lab.up(read_lab(spec(folder, list(MACHINES), far_mbit_per_s=20)), say=print)
-    pipeline, shown = run(store, 2 * iterations, on_event=_quiet)
-    print(shown)
-    again, in_all = resumed_step(pipeline)
-    print(f"trained on from iteration {again}, {in_all} in all")
-    if not (0 < resumed <= killed <= done == iterations == again and in_all == 2 * iterations):
+    pipeline = run(store, iterations, on_event=_quiet)
+    resumed, done = resumed_step(pipeline)
+    print(f"trained on from iteration {resumed} (killed after {killed}, stopped after {stopped} more), {done} in all")
+    if not (killed >= 1 <= stopped and resumed == killed + stopped and done == iterations):
         raise SystemExit("the training did not go on from where it was")
 
 
-def _interrupted(store: str, iterations: int, *, kill: str) -> int:
-    """Train, and kill a machine of the plan once two iterations are kept; how many were."""
+def _interrupted(store: str, iterations: int, *, after: int, by: Callable[[], None]) -> int:
+    """Train until that many iterations are kept, and then do something that ends the training; how many were kept."""
     kept = 0
 
     def on_event(stage: str, event: Log | Progress | Outcome) -> None:
@@ -107,17 +103,21 @@ def _interrupted(store: str, iterations: int, *, kill: str) -> int:
         _quiet(stage, event)
         if isinstance(event, Log) and event.message.startswith("checkpoint after iteration"):
             kept += 1
-            if kept == 2:
-                _kill(kill)
+            if kept == after:
+                by()
 
     started = time.monotonic()
     try:
-        pipeline, _ = run(store, iterations, on_event=on_event)
+        pipeline = run(store, iterations, on_event=on_event)
     except HetrlError as error:
         print(f"after {time.monotonic() - started:.0f} s and {kept} iterations: {error.line}")
         return kept
     used = {d.rpartition("-")[0] for d in working_devices(pipeline.store.read(pipeline.known["plan"], Plan))}
-    raise SystemExit(f"the training ended before its machine was lost: {kill} is of the plan's {sorted(used)}")
+    raise SystemExit(f"the training was not interrupted: its plan is of {sorted(used)}")
+
+
+def _stop() -> None:
+    raise HetrlError("stopped, to plan with the machine that is back")
 
 
 def _kill(machine: str) -> None:
