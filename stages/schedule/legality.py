@@ -149,7 +149,7 @@ def _constraints(problem: Problem, name: str, s: Strategy) -> Iterator[Violation
 
 
 def _links(problem: Problem, name: str, s: Strategy) -> Iterator[Violation]:
-    """No collective and no hop over a pair of machines without a usable link."""
+    """No hop and no ring, which runs in the fleet's order as it is priced, over a pair of machines without a usable link."""
     fleet = problem.fleet
     index = {d.id: i for i, d in enumerate(fleet.devices)}
     ranks = np.array([index[r] for r in s.ranks]).reshape(s.dp, s.pp, s.tp)
@@ -157,9 +157,11 @@ def _links(problem: Problem, name: str, s: Strategy) -> Iterator[Violation]:
     for axis in range(3):
         if name == "rollout" and axis == 0:
             continue
-        a, b = ranks, np.roll(ranks, -1, axis=axis)
         if axis == 1:
             a, b = ranks[:, :-1], ranks[:, 1:]
+        else:
+            a = np.sort(ranks, axis=axis)
+            b = np.roll(a, -1, axis=axis)
         bad = fleet.latency_s[a, b] >= UNUSABLE_S
         pairs |= {(fleet.devices[x].machine, fleet.devices[y].machine) for x, y in zip(a[bad], b[bad], strict=True)}
     for source, target in sorted(pairs):

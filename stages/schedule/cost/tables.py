@@ -112,10 +112,14 @@ def records(dtype: np.dtype[Any], **columns: Any) -> Records:
     return found
 
 
+def _unjoined(fleet: Fleet) -> NDArray[np.bool_]:
+    """``[M, M]``: pairs of different machines without a usable link."""
+    return (fleet.machine_latency_s >= UNUSABLE_S) & ~np.eye(len(fleet.machines), dtype=bool)
+
+
 def _port(fleet: Fleet, *, axis: int) -> Floats:
     """Seconds a byte of each machine's fastest link to (axis 1) or from (axis 0) another, ``[M]``; 0 where it has none."""
-    unusable = np.eye(len(fleet.machines), dtype=bool) | (fleet.machine_latency_s >= UNUSABLE_S)
-    others = np.where(unusable, np.inf, fleet.machine_inverse_bandwidth).min(axis=axis)
+    others = np.where(np.eye(len(fleet.machines), dtype=bool) | _unjoined(fleet), np.inf, fleet.machine_inverse_bandwidth).min(axis=axis)
     return np.where(np.isinf(others), 0.0, others)  # type: ignore[no-any-return]
 
 
@@ -178,6 +182,7 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         flash=[engine.flash_attention],
         sequence_parallel=[engine.sequence_parallel],
         fully_sharded=[engine.fully_sharded],
+        patchy=[_unjoined(problem.fleet).any()],
         divided_hops=[engine.divided_hops],
         continuous=[engine.rollout.continuous_batching],
         most_in_flight=[engine.rollout.sequences_in_flight],

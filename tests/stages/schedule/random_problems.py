@@ -24,7 +24,7 @@ def measured(value: float) -> Measured:
 
 
 def random_topology(random: Random) -> Topology:
-    """1–4 regions, 1–12 machines of 1–4 devices of 1–3 classes; links the same everywhere, or each its own, a few of them failed."""
+    """1–4 regions, 1–12 machines of 1–4 devices of 1–3 classes; links the same everywhere, or each its own, a few of them failed, or many."""
     cpus = random.random() < 0.3
     regions = [f"r{i}" for i in range(random.randint(1, 4))]
     classes = {f"class{i}": _random_device(random, cpus) for i in range(random.randint(1, 3))}
@@ -39,11 +39,12 @@ def random_topology(random: Random) -> Topology:
             kind = random.choice(list(classes)) if mixed else kind
             devices.append(Device(id=f"{name}.{g}", machine=name, name=kind, device_class=kind, uuid=f"U-{m}-{g}", **classes[kind]))  # type: ignore[arg-type]
     uniform, links = random.random() < 0.3, []
+    missing = 0.3 if random.random() < 0.15 else 0.02
     usual = {False: (1e-4, 1e6), True: (1e-5, 1e8)}
     for a in machines:
         for b in machines:
             latency, bandwidth = usual[a is b] if uniform else (10 ** random.uniform(-6, -2), 10 ** random.uniform(4, 8))
-            probe = "failed" if a is not b and random.random() < 0.02 else "ok"
+            probe = "failed" if a is not b and random.random() < missing else "ok"
             links.append(
                 Link(source=a.name, target=b.name, latency_s=latency, bandwidth_bytes_per_s=bandwidth, provenance="measured", probe=probe)
             )  # type: ignore[arg-type]

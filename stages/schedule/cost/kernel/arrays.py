@@ -93,6 +93,7 @@ JOB = _record(
         ("flash", _I),
         ("sequence_parallel", _I),
         ("fully_sharded", _I),
+        ("patchy", _I),  # 1 where two machines have no usable link
         ("divided_hops", _I),
         ("continuous", _I),
         ("most_in_flight", _I),

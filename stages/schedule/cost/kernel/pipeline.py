@@ -33,6 +33,7 @@ from stages.schedule.cost.kernel.collectives import (
 from stages.schedule.cost.kernel.footprint import held_params
 from stages.schedule.cost.kernel.jit import inner
 from stages.schedule.cost.kernel.rates import flops_per_s
+from stages.schedule.fleet import UNUSABLE_S
 
 Stage = tuple[float, float, float, float, float, float, float, float]
 """Seconds of one micro-batch on a stage. Of a layer: compute, wait for its weights, traffic of its activations, all-reduces, wait for the
@@ -230,6 +231,19 @@ def replicas_exchange(tb: Tables, fp: Flat, lg: Ledger, task: int, gathers: floa
 
 
 @inner
+def missing_links(tb: Tables, fp: Flat, lg: Ledger, task: int) -> float:
+    """``UNUSABLE_S`` where a ring over the replicas has a pair without a usable link; else 0."""
+    dp, pp, tp = fp.row[task].dp, fp.row[task].pp, fp.row[task].tp
+    if dp > 1 and spans_machines(tb, fp, task, dp * pp * tp):
+        begin_flows(lg)
+        for jk in range(pp * tp):
+            load_ring(lg, fp, task, jk, pp * tp, dp)
+            if ring_of(tb, lg, dp)[1] >= UNUSABLE_S:
+                return UNUSABLE_S
+    return 0.0
+
+
+@inner
 def worst_factor(tb: Tables, fp: Flat, task: int, row: int) -> float:
     """Calibration of a task's slowest class."""
     factor = 0.0
@@ -240,7 +254,9 @@ def worst_factor(tb: Tables, fp: Flat, task: int, row: int) -> float:
 
 @inner
 def gather_for_inference(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, micro_batches: int) -> None:
-    """Fully sharded weights are gathered for every micro-batch."""
+    """Fully sharded weights are gathered for every micro-batch. Replicas that no usable link joins cannot be: they are one process group."""
+    if tb.job[0].patchy and not tb.job[0].fully_sharded:
+        lg.terms[row, DP] = missing_links(tb, fp, lg, task)
     if tb.job[0].fully_sharded:
         lg.terms[row, DP] = worst_factor(tb, fp, task, row) * replicas_exchange(tb, fp, lg, task, float(micro_batches), 0.0)
 

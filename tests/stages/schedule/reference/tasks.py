@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stages.schedule.draft import Layout
+from stages.schedule.fleet import UNUSABLE_S
 from stages.schedule.problem import Problem, Task
 from tests.stages.schedule.reference.fleet import Crossings, Fleet
 from tests.stages.schedule.reference.links import all_reduce, hop, ring_edges, ring_pass
@@ -148,7 +149,16 @@ def inference_terms(problem: Problem, fleet: Fleet, task: Task, layout: Layout, 
     if problem.engine.fully_sharded:
         factor = max(problem.factors(factor_of)[d] for d in layout.devices())
         terms["dp"] = factor * replicas_exchange(problem, fleet, task, layout, gathers=micro_batches, scatters=0)
+    elif not _replicas_joined(fleet, layout):
+        terms["dp"] = UNUSABLE_S
     return terms
+
+
+def _replicas_joined(fleet: Fleet, layout: Layout) -> bool:
+    """Whether every ring over the replicas has usable links."""
+    rings = [layout.ranks[:, j, k].tolist() for j in range(layout.pp) for k in range(layout.tp)]
+    pairs = [(fleet.machine[a], fleet.machine[b]) for ring in rings for a, b in ring_edges(ring)]
+    return all(a == b or fleet.latency[a][b] < UNUSABLE_S for a, b in pairs)
 
 
 def training_terms(problem: Problem, fleet: Fleet, task: Task, layout: Layout) -> Terms:
