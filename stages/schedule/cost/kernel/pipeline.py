@@ -254,7 +254,7 @@ def worst_factor(tb: Tables, fp: Flat, task: int, row: int) -> float:
 
 @inner
 def gather_for_inference(tb: Tables, fp: Flat, lg: Ledger, task: int, row: int, micro_batches: int) -> None:
-    """Fully sharded weights are gathered for every micro-batch. Replicas that no usable link joins cannot be: they are one process group."""
+    """Fully sharded weights are gathered for every micro-batch. Replicas that no usable link joins are no process group: ``UNUSABLE_S``."""
     if tb.job[0].patchy and not tb.job[0].fully_sharded:
         lg.terms[row, DP] = missing_links(tb, fp, lg, task)
     if tb.job[0].fully_sharded:
