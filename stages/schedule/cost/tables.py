@@ -184,6 +184,7 @@ def _job(problem: Problem, names: Sequence[str]) -> Records:
         fully_sharded=[engine.fully_sharded],
         patchy=[_unjoined(problem.fleet).any()],
         divided_hops=[engine.divided_hops],
+        hop_messages=[engine.hop_messages],
         continuous=[engine.rollout.continuous_batching],
         most_in_flight=[engine.rollout.sequences_in_flight],
         element_bytes=[problem.element_bytes],

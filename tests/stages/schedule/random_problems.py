@@ -156,6 +156,7 @@ def random_problem(random: Random) -> Problem:
             "fused_operations": random.random() < 0.5,
             "sequence_parallel": random.random() < 0.5,
             "divided_hops": random.random() < 0.5,
+            "hop_messages": random.choice([1, 1, 4]),
             "fully_sharded": random.random() < 0.3,
             "launch_layer_s": random.choice([0, 0, 1e-3, 1.0]),
             "launch_token_s": random.choice([0, 1e-5]),

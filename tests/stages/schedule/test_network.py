@@ -98,12 +98,13 @@ def test_the_kernel_s_gradient_rings_of_two_shards_share_the_link() -> None:
 
 
 def test_the_kernel_s_hops_of_two_replicas_share_the_link() -> None:
-    """Two pipelines from machine 0 to machine 1: forward and backward, α + bytes/(β/2). Alone each would have all of β."""
+    """Two pipelines from machine 0 to machine 1: forward and backward, 4·α + bytes/(β/2), as a CPU's hop waits for four messages. Alone each
+    would have all of β."""
     p = problem([2, 2])
     alone = layout([[[0], [2]]], (3, 1), (8,), (1,), 8)
     both = layout([[[0], [2]], [[1], [3]]], (3, 1), (8, 8), (1, 1), 8)
     hops = [task_price(p, "actor_training", where).terms["pp"] / 8 for where in (alone, both)]
-    assert hops == pytest.approx([2 * (1e-3 + ACTIVATIONS / 1e5), 2 * (1e-3 + 2 * ACTIVATIONS / 1e5)])
+    assert hops == pytest.approx([2 * (4e-3 + ACTIVATIONS / 1e5), 2 * (4e-3 + 2 * ACTIVATIONS / 1e5)])
 
 
 def test_the_kernel_s_tensor_parallel_rings_of_two_replicas_share_the_link() -> None:

@@ -95,6 +95,7 @@ JOB = _record(
         ("fully_sharded", _I),
         ("patchy", _I),  # 1 where two machines have no usable link
         ("divided_hops", _I),
+        ("hop_messages", _F),  # one way, of a micro-batch from stage to stage
         ("continuous", _I),
         ("most_in_flight", _I),
         ("element_bytes", _F),

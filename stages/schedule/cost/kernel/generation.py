@@ -144,7 +144,7 @@ def hop(tb: Tables, fp: Flat, lg: Ledger, i: int, j: int, tokens: float) -> floa
     pp, tp = fp.row[t].pp, fp.row[t].tp
     if j == pp - 1:
         return 0.0
-    return hop_seconds(tb, fp, lg, t, (i * pp + j) * tp, tp, tokens * tb.task[t].hidden * tb.job[0].element_bytes / tp)
+    return hop_seconds(tb, fp, lg, t, (i * pp + j) * tp, tp, tokens * tb.task[t].hidden * tb.job[0].element_bytes / tp, 1.0)
 
 
 @inner

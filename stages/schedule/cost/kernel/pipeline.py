@@ -67,14 +67,14 @@ def count_hops(tb: Tables, fp: Flat, lg: Ledger, task: int) -> None:
 
 
 @inner
-def hop_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, start: int, tp: int, bytes_: float) -> float:
-    """From the ranks at ``start`` to those of the next stage, ``bytes_`` from shard to shard: the slowest of α + bytes/β."""
+def hop_seconds(tb: Tables, fp: Flat, lg: Ledger, task: int, start: int, tp: int, bytes_: float, messages: float) -> float:
+    """From the ranks at ``start`` to those of the next stage, ``bytes_`` from shard to shard: the slowest of messages·α + bytes/β."""
     slowest = 0.0
     for r in range(start, start + tp):
         source, target = fp.ranks[task, r], fp.ranks[task, r + tp]
         if source != target:
             a, b = tb.dev[source].machine, tb.dev[target].machine
-            slowest = max(slowest, tb.net[a, b].latency + bytes_ * tb.net[a, b].inverse * shared_by(lg, a, b))
+            slowest = max(slowest, messages * tb.net[a, b].latency + bytes_ * tb.net[a, b].inverse * shared_by(lg, a, b))
     return slowest
 
 
@@ -94,7 +94,8 @@ def prepare_stages(tb: Tables, fp: Flat, lg: Ledger, task: int, training: bool) 
             if tb.job[0].divided_hops:
                 bytes_ /= tp
             for j in range(pp - 1):
-                lg.slot[i * pp + j].stage = (2.0 if training else 1.0) * hop_seconds(tb, fp, lg, task, (i * pp + j) * tp, tp, bytes_)
+                hop = hop_seconds(tb, fp, lg, task, (i * pp + j) * tp, tp, bytes_, tb.job[0].hop_messages)
+                lg.slot[i * pp + j].stage = (2.0 if training else 1.0) * hop
             lg.slot[i * pp + pp - 1].stage = 0.0
     if tp > 1 and spans:
         count_tp_rings(tb, fp, lg, task)

@@ -36,9 +36,9 @@ def ring(network: Network, ranks: Sequence[int], bytes_: float, *, passes: float
     return Exchange.of([network.flow(a, b, steps * bytes_ / n, steps=steps) for a, b in zip(ranks, [*ranks[1:], ranks[0]], strict=True)])
 
 
-def hops(network: Network, pairs: Sequence[tuple[int, int, float]]) -> Exchange:
-    """Point to point, all at once: (from, to, bytes)."""
-    return Exchange.of([network.flow(a, b, bytes_) for a, b, bytes_ in pairs])
+def hops(network: Network, pairs: Sequence[tuple[int, int, float]], *, messages: int = 1) -> Exchange:
+    """Point to point, all at once: (from, to, bytes), each in so many messages that wait for each other."""
+    return Exchange.of([network.flow(a, b, bytes_, steps=messages) for a, b, bytes_ in pairs])
 
 
 def by_place(network: Network, ranks: Sequence[int]) -> list[int]:

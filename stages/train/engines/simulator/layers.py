@@ -54,7 +54,7 @@ class Passes:
         return [(a, b, each) for a, b in zip(sender, receiver, strict=True)]
 
     def exchange(self, pairs: list[tuple[int, int, float]]) -> Exchange:
-        return hops(self._setting.network, pairs)
+        return hops(self._setting.network, pairs, messages=self._engine.hop_messages)
 
     def _pass(self, unit: Unit, stage: int, micro: MicroBatch, *, work: int, passes: int, head: int, softmax: int) -> Pass:
         """``work``: forward passes whose FLOPs and traffic it has. A layer takes at least the host's time to launch each of ``passes``; a

@@ -39,11 +39,11 @@ def all_reduce(fleet: Fleet, devices: Sequence[int], bytes_: float, crossings: C
     return 2.0 * ring_pass(fleet, devices, bytes_, crossings)
 
 
-def hop(fleet: Fleet, senders: Sequence[int], receivers: Sequence[int], bytes_: float, crossings: Crossings = NOBODY) -> float:
-    """``bytes_`` from each shard of a stage to its fellow on the next: the slowest shard's α + bytes/β."""
+def hop(fleet: Fleet, senders: Sequence[int], receivers: Sequence[int], bytes_: float, crossings: Crossings = NOBODY, messages: int = 1) -> float:
+    """``bytes_`` from each shard of a stage to its fellow on the next: the slowest shard's messages·α + bytes/β."""
     shards = zip(senders, receivers, strict=True)
     pairs = [fleet.pair(s, t) for s, t in shards if s != t]
-    return max((fleet.latency[a][b] + bytes_ * fleet.inverse_shared((a, b), crossings) for a, b in pairs), default=0.0)
+    return max((messages * fleet.latency[a][b] + bytes_ * fleet.inverse_shared((a, b), crossings) for a, b in pairs), default=0.0)
 
 
 def _steps(fleet: Fleet, pairs: Sequence[tuple[int, int]], n: int, bytes_: float, crossings: Crossings) -> float:

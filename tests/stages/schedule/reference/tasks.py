@@ -95,7 +95,7 @@ def stage_price(
     sent = 0.0
     if stage < layout.pp - 1:
         each = activations / (tp if engine.divided_hops else 1)
-        sent = hop(fleet, shards, layout.ranks[replica, stage + 1].tolist(), each, hop_crossings(fleet, layout))
+        sent = hop(fleet, shards, layout.ranks[replica, stage + 1].tolist(), each, hop_crossings(fleet, layout), engine.hop_messages)
     waiting = max(0.0, read - layer)
     forward = (layer + waiting + moved) / forwards + reduce / passes
     backward = layer + waiting + moved + reduce - forward
