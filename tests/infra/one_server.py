@@ -17,12 +17,13 @@ from pathlib import Path
 
 import docker
 
+from flows.graph import ORDER
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = "docker-compose"
 """Debian's; the documentation says ``docker compose``, its successor, which takes the same words."""
 PREFIX, TAG = "hetrl-test/one-", "t"
-BUILT = ("flow", "profile", "schedule")
-"""Of the images the documentation builds: those that planning needs. The engine's are of several GB."""
+BUILT = ("flow", *ORDER)
 
 
 def documented(section: str) -> list[str]:
@@ -65,8 +66,7 @@ class OneServer:
     def typed(self, command: str) -> str:
         """The command as it is typed for this server."""
         command = command.replace("docker compose -p hetrl ", f"{COMPOSE} -p {self.name} ").replace("/var/lib/hetrl", str(self.work))
-        command = command.replace(":4200", f":{self.prefect_port}").replace(":8333", f":{self.s3_port}").removeprefix("sudo ")
-        return re.sub(r"(containers/build\.py) .*", rf"\1 {' '.join(BUILT)}", command)
+        return command.replace(":4200", f":{self.prefect_port}").replace(":8333", f":{self.s3_port}").removeprefix("sudo ")
 
     def run(self, *commands: str) -> str:
         """Type ``commands`` in the copy, one after the other; what they print. The first that fails ends the test with its words."""

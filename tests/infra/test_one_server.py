@@ -1,7 +1,6 @@
 """One server as ``infra/README.md`` has a person set it up: its commands are run here, on a real engine, and a fleet that changes is planned again.
 
-Postgres's own image is in a registry: a stand-in is made of Debian's package (``postgres_image.py``). Deploy and train are left out here, for
-their images: the run ends at the plan.
+Postgres's own image is in a registry: a stand-in is made of Debian's package (``postgres_image.py``).
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from artifacts.errors import RunnerUnavailable
 from artifacts.plan_diff import PlanDiff
 from artifacts.store import Store, open_store
 from artifacts.store.settings import StoreSettings
+from artifacts.throughput import Throughput
+from flows.graph import ORDER
 from flows.launch.engine import connect
 from tests.flows.orchestration.browser import browser, look, pictures
 from tests.flows.orchestration.services import Server, free_port
@@ -110,7 +111,7 @@ def test_every_service_becomes_healthy_and_the_deployments_are_there(server: One
 
 def test_a_run_has_its_stages_in_containers_and_its_versions_in_the_bucket(server: OneServer, engine: docker.DockerClient, api: Server,
                                                                            store: Store) -> None:
-    typed(server, SECTION, "prefect deployment run hetrl/train", more=" --param until_stage=schedule --param budget=3s")
+    typed(server, SECTION, "prefect deployment run hetrl/train --param", more=" --param until_stage=schedule --param budget=3s")
     [run] = api.api("/flow_runs/filter", {})
     assert run["state"]["name"] == "Completed" and set(api.tasks(run["id"])) == {"profile", "schedule"}
     assert "qwen3-8b-grpo" in api.shown(run["id"], "hetrl-plan")
@@ -143,6 +144,26 @@ def test_a_device_that_is_taken_out_has_the_plan_made_again(server: OneServer, e
     diff = store.read(kept, PlanDiff)
     assert (diff.before, diff.after) == (str(in_force), str(store.latest("schedule"))) and len(diff.gone) == 1
     assert store.verify() == [] and server.stages(engine) == []
+
+
+def test_it_trains_with_all_stages_in_containers(server: OneServer, engine: docker.DockerClient, api: Server, store: Store) -> None:
+    """The small job that ships, on this server's own processors."""
+    began = datetime.now(UTC)
+    said = typed(server, SECTION, "prefect deployment run hetrl/train --watch")
+    run = max(api.api("/flow_runs/filter", {}), key=lambda r: r["created"])
+    assert run["state"]["name"] == "Completed" and set(api.tasks(run["id"])) == set(ORDER), said[-2000:]
+    for stage in ORDER:
+        made = store.latest(stage)
+        assert made is not None
+        manifest = store.manifest(made)
+        assert manifest.producer.finished_at > began
+        assert (manifest.producer.runner, manifest.producer.image_digest) == ("docker", engine.images.get(f"{PREFIX}{stage}:{TAG}").id)
+    trained = store.latest("train")
+    assert trained is not None
+    log = Throughput.from_jsonl(store.read_bytes(trained, "throughput.jsonl"), where="log")
+    rewards = [i.reward_mean or 0.0 for i in log.iterations]
+    assert len(rewards) == 8 and max(rewards) > rewards[0]
+    assert server.stages(engine) == [] and store.verify() == []
 
 
 def test_the_largest_planning_image_is_small_as_it_is_pulled(server: OneServer, engine: docker.DockerClient) -> None:
