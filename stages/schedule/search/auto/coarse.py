@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
@@ -54,6 +54,30 @@ def blocks_of(problem: Problem, most: int) -> list[list[int]]:
     return blocks
 
 
+def blocks_by_kind(problem: Problem, most: int) -> list[list[int]]:
+    """Usable devices in at most ``most`` blocks of one class each, as far as that goes: those of a region, joined with the nearest region's."""
+    fleet = problem.fleet
+    parts: dict[tuple[int, int], list[int]] = {}
+    for d in np.flatnonzero(problem.usable).tolist():
+        parts.setdefault((int(fleet.device_class[d]), int(fleet.region[d])), []).append(d)
+    blocks = [parts[key] for key in sorted(parts)]
+
+    def unlike(a: list[int], b: list[int]) -> tuple[bool, float, int]:
+        far = fleet.machine_latency_s[np.ix_(fleet.machine[a], fleet.machine[b])]
+        return bool(fleet.device_class[a[0]] != fleet.device_class[b[0]]), float(far.max()), len(a) + len(b)
+
+    while len(blocks) > most:
+        i, j = min(combinations(range(len(blocks)), 2), key=lambda pair: unlike(blocks[pair[0]], blocks[pair[1]]))
+        blocks[i] = sorted(blocks[i] + blocks.pop(j))
+    return blocks
+
+
+def most_blocks(rules: Rules) -> int:
+    """So many that all deals of them can be looked at."""
+    parts = len(rules.admits).bit_length() - 1
+    return max(2, min(MOST_BLOCKS, int(np.log(MOST_DEALS) / np.log(max(2, parts)))))
+
+
 def _unlike(problem: Problem, a: list[int], b: list[int]) -> float:
     fleet = problem.fleet
     far = fleet.machine_latency_s[fleet.machine[a[-1]], fleet.machine[b[0]]]
@@ -80,11 +104,8 @@ def deals_of(problem: Problem, blocks: int, alike: Ints) -> list[Deals]:
 class Coarse:
     """The table of groups on sets of blocks: bounds, and prices where they are known."""
 
-    def __init__(self, problem: Problem, tables: Tables, rules: Rules, benches: Sequence[Bench]) -> None:
-        self.problem, self.tables, self.rules, self.benches = problem, tables, rules, benches
-        parts = len(rules.admits).bit_length() - 1
-        most = max(2, min(MOST_BLOCKS, int(np.log(MOST_DEALS) / np.log(max(2, parts)))))
-        self.blocks = blocks_of(problem, most)
+    def __init__(self, problem: Problem, tables: Tables, rules: Rules, benches: Sequence[Bench], blocks: list[list[int]]) -> None:
+        self.problem, self.tables, self.rules, self.benches, self.blocks = problem, tables, rules, benches, blocks
         kinds = [self._kind(b) for b in self.blocks]
         self.alike = np.array([kinds.index(k) for k in kinds])
         self.twins: dict[tuple[int, ...], list[int]] = {}

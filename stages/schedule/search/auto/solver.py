@@ -19,7 +19,7 @@ from stages.schedule.cost.tables import compiled
 from stages.schedule.draft import Draft
 from stages.schedule.problem import Problem
 from stages.schedule.search.auto.arrays import BEST, COUNTS, PRICED, TOUR, Bench, Rules
-from stages.schedule.search.auto.coarse import Coarse
+from stages.schedule.search.auto.coarse import Coarse, blocks_by_kind, blocks_of, most_blocks
 from stages.schedule.search.auto.kernel_chain import MOVES, work
 from stages.schedule.search.auto.rules import build_bench, build_rules, copied, draft_of, leave_idle, state_of, wide
 from stages.schedule.search.construct import best_group, device_orders, seeds
@@ -152,12 +152,12 @@ def _diverse(found: Sequence[tuple[float, int, Draft]]) -> list[Draft]:
 
 def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
     """The best deals of whole blocks, found within their share of the budget."""
-    cores, in_seconds = len(os.sched_getaffinity(0)), evaluator.budget.seconds is not None
-    benches = [build_bench(evaluator.problem, seed=0) for _ in range(max(TOGETHER, cores) if in_seconds else TOGETHER)]
+    cores, budget = len(os.sched_getaffinity(0)), evaluator.budget.seconds
+    benches = [build_bench(evaluator.problem, seed=0) for _ in range(max(TOGETHER, cores) if budget is not None else TOGETHER)]
     fraction = 1.0 if "local-search" in evaluator.without else COARSE_FRACTION
-    until = _until(evaluator, fraction)
-    least = evaluator.left() * (1 - fraction)
-    counted = 0
+    blockings = blockings_of(evaluator.problem, most_blocks(rules))
+    began, left = evaluator.seconds, evaluator.left()
+    until, least, counted = None, 0.0, 0
 
     def going() -> bool:
         nonlocal counted
@@ -166,12 +166,24 @@ def _coarse(evaluator: Evaluator, tables: Tables, rules: Rules) -> list[Draft]:
         evaluator.report()
         return evaluator.left() > least if until is None else evaluator.seconds < until
 
-    coarse = Coarse(evaluator.problem, tables, rules, benches)
-    with ThreadPoolExecutor(cores) as pool:
-        coarse.refine(pool, going)
-    drafts = coarse.starts((JUDGED if wide(evaluator.problem) else 1) * max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
-    going()
+    drafts: list[Draft] = []
+    for number, blocks in enumerate(blockings, 1):
+        part = fraction * number / len(blockings)
+        until, least = None if budget is None else began + part * (budget - began), left * (1 - part)
+        coarse = Coarse(evaluator.problem, tables, rules, benches, blocks)
+        with ThreadPoolExecutor(cores) as pool:
+            coarse.refine(pool, going)
+        drafts += coarse.starts((JUDGED if wide(evaluator.problem) else 1) * max(1, min(LEAVES, int(evaluator.left() / LEAST_SHARE))))
+        going()
     return drafts
+
+
+def blockings_of(problem: Problem, most: int) -> list[list[list[int]]]:
+    """The blocks that are dealt: by place, and where the fleet is large by kind too, if that is something else."""
+    found = [blocks_of(problem, most)]
+    if wide(problem) and sorted(by_kind := blocks_by_kind(problem, most)) != sorted(map(sorted, found[0])):
+        found.append(by_kind)
+    return found
 
 
 def _lucky(evaluator: Evaluator, seed: int) -> list[Draft]:
