@@ -31,7 +31,7 @@ from stages.schedule.search.space import groupings, size_vectors
 
 COARSE_FRACTION = 0.25
 """Share of the budget for finding the starts."""
-JUDGED = 4
+JUDGED = 2
 """Deals priced as whole plans for each that is searched from: their estimates know nothing of the weight update."""
 LEAVES = 6
 GROUPINGS = 4
