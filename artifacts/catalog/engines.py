@@ -101,8 +101,8 @@ class EngineCapability(Strict):
                                   "take beyond their bytes")
     host_flops_per_s: float = Field(default=0, ge=0, description="best matmul rate of the CPU device on which the host's times "
                                     "were measured: on another they are in proportion to it; 0: the host is apart from the device")
-    hop_messages: int = Field(default=1, ge=1, description="messages, one way, that wait for each other when a stage hands a micro-batch to "
-                              "the next")
+    hop_messages: int = Field(default=1, ge=1, description="messages, one way, that wait for each other when a stage hands "
+                              "a micro-batch to the next")
     export: WeightExport = WeightExport()
     memory: EngineMemory
     source: str

@@ -25,7 +25,7 @@ MOVED, SOFTMAX = 8 * 152 * 2.0, 8 * 128.0
 
 def problem(kinds: list[tuple[Kind, int]], *, calibration: Calibration | None = None, mini: int = 0, recompute: str = "none") -> Problem:
     work = job(small_model(), prompts=4, responses=2, mini=mini, micro=1, prompt=(4, 4), response=(4, 4), engine=Engine(recompute=recompute))  # type: ignore[arg-type]
-    return with_engine(build_problem(work, topology(kinds, lan=LAN), calibration), launch_layer_s=0.0, launch_token_s=0.0)
+    return with_engine(build_problem(work, topology(kinds, lan=LAN), calibration), launch_layer_s=0.0, launch_token_s=0.0, hop_messages=1)
 
 
 def test_one_f_one_b_with_unequal_stages() -> None:

@@ -97,7 +97,8 @@ def test_without_divided_hops_every_shard_sends_all() -> None:
     where = layout([[[0, 1], [2, 3]]], (3, 1), (8,), (1,), 8)
 
     def hops(divided: bool) -> float:
-        p = with_engine(build_problem(problem().job, topology([(FAST, 2)] * 2, lan=(1e-3, 1e5))), divided_hops=divided, launch_layer_s=0.0, launch_token_s=0.0)
+        p = with_engine(build_problem(problem().job, topology([(FAST, 2)] * 2, lan=(1e-3, 1e5))), divided_hops=divided, hop_messages=1, launch_layer_s=0.0,
+                        launch_token_s=0.0)
         return task_price(p, "actor_training", where).terms["pp"]
 
     assert hops(divided=False) == pytest.approx(8 * 2 * (1e-3 + 2 * 128 / 1e5))

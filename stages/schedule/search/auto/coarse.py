@@ -55,7 +55,7 @@ def blocks_of(problem: Problem, most: int) -> list[list[int]]:
 
 
 def blocks_by_kind(problem: Problem, most: int) -> list[list[int]]:
-    """Usable devices in at most ``most`` blocks of one class each, as far as that goes: those of a region, joined with the nearest region's."""
+    """Usable devices in at most ``most`` blocks, of one class each as far as that goes: a region's, joined with the nearest region's."""
     fleet = problem.fleet
     parts: dict[tuple[int, int], list[int]] = {}
     for d in np.flatnonzero(problem.usable).tolist():
