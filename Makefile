@@ -1,6 +1,7 @@
 # make run    the whole pipeline on this machine, on the embedded S3 server and Prefect server
 # make test   everything the tests need, and the tests
-# Both make .venv first (Python 3.11), with the versions in infra/constraints.txt.
+# make story  a training in the lab loses a machine and gets it back: a quarter of an hour
+# All make .venv first (Python 3.11), with the versions in infra/constraints.txt.
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -10,7 +11,7 @@ JOB ?= infra/jobs/tiny-grpo.yaml
 export DO_NOT_TRACK := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: run test install install-vllm test-install engine-down lint clean
+.PHONY: run test story install install-vllm test-install engine-down lint clean
 
 install: $(VENV)/.installed
 
@@ -50,11 +51,15 @@ test: test-install
 	containers/engine.sh start
 	@mkdir -p .hetrl; status=0; \
 	$(BIN)/python -m pytest -m quiet || status=$$?; \
-	$(BIN)/python -m pytest -m "not quiet" tests/stages/train tests/stages/validate tests/test_end_to_end.py >.hetrl/tests-of-training.log 2>&1 & \
+	$(BIN)/python -m pytest -m "not quiet and not story" tests/stages/train tests/stages/validate tests/test_end_to_end.py >.hetrl/tests-of-training.log 2>&1 & \
 	training=$$!; trap 'kill $$training' INT TERM; \
-	$(BIN)/python -m pytest -m "not quiet" --ignore=tests/stages/train --ignore=tests/stages/validate --ignore=tests/test_end_to_end.py || status=$$?; \
+	$(BIN)/python -m pytest -m "not quiet and not story" --ignore=tests/stages/train --ignore=tests/stages/validate --ignore=tests/test_end_to_end.py || status=$$?; \
 	wait $$training || status=$$?; cat .hetrl/tests-of-training.log; \
 	containers/engine.sh stop >/dev/null; exit $$status
+
+story: test-install
+	containers/engine.sh start
+	$(BIN)/python -m pytest -s -m story; status=$$?; containers/engine.sh stop >/dev/null; exit $$status
 
 lint: test-install
 	$(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from artifacts.errors import HetrlError
@@ -74,12 +75,29 @@ def main() -> None:
         folder = Path(name)
         store = (folder / "store").as_uri()
         try:
-            _story(folder, store, arguments.iterations)
+            told = story(folder, store, arguments.iterations)
         finally:
             lab.down()
+    print(f"trained on from iteration {told.resumed} (killed after {told.killed}, stopped after {told.stopped} more), {told.done} in all")
+    if not told.went_on(arguments.iterations):
+        raise SystemExit("the training did not go on from where it was")
 
 
-def _story(folder: Path, store: str, iterations: int) -> None:
+@dataclass(frozen=True)
+class Told:
+    """Iterations kept before the machine was killed, and more before the stop; from which the last run trained on; how many in all."""
+
+    killed: int
+    stopped: int
+    resumed: int
+    done: int
+
+    def went_on(self, iterations: int) -> bool:
+        return self.killed >= 1 <= self.stopped and self.resumed == self.killed + self.stopped and self.done == iterations
+
+
+def story(folder: Path, store: str, iterations: int) -> Told:
+    """Leaves the lab up."""
     lab.up(read_lab(spec(folder, list(MACHINES), far_mbit_per_s=100)), say=print)
     killed = _interrupted(store, iterations, after=2, by=lambda: _kill("far-fast"))
     lab.down()
@@ -89,9 +107,7 @@ def _story(folder: Path, store: str, iterations: int) -> None:
     lab.up(read_lab(spec(folder, list(MACHINES), far_mbit_per_s=20)), say=print)
     pipeline = run(store, iterations, on_event=_quiet)
     resumed, done = resumed_step(pipeline)
-    print(f"trained on from iteration {resumed} (killed after {killed}, stopped after {stopped} more), {done} in all")
-    if not (killed >= 1 <= stopped and resumed == killed + stopped and done == iterations):
-        raise SystemExit("the training did not go on from where it was")
+    return Told(killed, stopped, resumed, done)
 
 
 def _interrupted(store: str, iterations: int, *, after: int, by: Callable[[], None]) -> int:
