@@ -24,6 +24,8 @@ from stages.profile.settle import settle
 REACH_S = 30.0
 DEVICE_PART, LINK_PART = 0.75, 0.25
 BUSY_PART = 0.3
+HELPERS = 6
+"""CPUs that a training's helpers (verl's, beside a rank's own) were seen to do with; with none a training waits for them for ever."""
 
 Report = Callable[[float, float, str], None]
 
@@ -153,9 +155,15 @@ def _device_notes(findings: Findings, slow: dict[str, float]) -> list[str]:
         if gpus and node.gpus != gpus:
             notes.append(f"{name}: Ray counts {node.gpus} GPUs, its driver {gpus}: only what Ray counts can be planned on")
         if not gpus and not node.devices:
-            notes.append(f"{name}: its CPU devices are not declared to Ray, so nothing can be deployed on them: start its node with "
-                         f"--resources '{{\"device:{name}.cpu-0\": 1}}'")
+            notes.append(undeclared(name, [p.id for p in placed_devices(findings) if p.machine == name]))
     return notes
+
+
+def undeclared(machine: str, devices: list[str]) -> str:
+    """How a node whose shares of a CPU Ray does not know of is started instead: a share is a "GPU" to Ray, with a resource of its name."""
+    named = ", ".join(f'"device:{d}": 1' for d in devices)
+    return (f"{machine}: its CPU devices are not declared to Ray, so nothing can be deployed on them: start its node with "
+            f"--num-cpus {HELPERS + len(devices)} --num-gpus {len(devices)} --resources '{{{named}}}'")
 
 
 def _sum_notes(findings: Findings) -> list[str]:

@@ -17,11 +17,17 @@ from stages.profile.basis import anchored
 from stages.profile.change import describe_change
 from stages.profile.fleet import RaySource, draft_ray, profile_ray
 from stages.profile.fleet import profile as fleet_profile
+from stages.profile.fleet.profile import undeclared
 from tests.stages.profile.bench import Bench
 from tests.stages.profile.ray_fleet import RayFleet, ray_fleet
 
 pytestmark = pytest.mark.engine
 ROUND = [("a", "b"), ("b", "a"), ("a", "c"), ("c", "a"), ("b", "c"), ("c", "b")]
+
+
+def test_a_node_that_declares_no_devices_is_told_the_options_it_is_started_with() -> None:
+    assert undeclared("vm", ["vm.cpu-0", "vm.cpu-1"]).endswith(
+        """--num-cpus 8 --num-gpus 2 --resources '{"device:vm.cpu-0": 1, "device:vm.cpu-1": 1}'""")
 
 
 @pytest.fixture(scope="module")
