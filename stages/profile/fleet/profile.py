@@ -25,7 +25,7 @@ REACH_S = 30.0
 DEVICE_PART, LINK_PART = 0.75, 0.25
 BUSY_PART = 0.3
 HELPERS = 6
-"""CPUs that a training's helpers (verl's, beside a rank's own) were seen to do with; with none a training had not begun after six minutes."""
+"""CPUs beside the ranks' own with which a training was seen to run; with none it had not begun after six minutes."""
 
 Report = Callable[[float, float, str], None]
 
